@@ -1,0 +1,48 @@
+"""Run files: the settings of a run, reading them with helpful errors, and writing them resolved.
+
+Knows TOML and pydantic; knows nothing of tasks, models or nodes, so a mistake in a run file is answered without torch.
+"""
+
+from motet.config.dump import dump_run_file, json_schema
+from motet.config.fields import Setting, all_settings
+from motet.config.load import load_run_file
+from motet.config.settings import (
+    PRESETS,
+    AdmissionSettings,
+    EvaluationSettings,
+    LearnerSettings,
+    LoraSettings,
+    MethodName,
+    MethodSettings,
+    NodeSettings,
+    RolloutSettings,
+    Rule,
+    RunFile,
+    RunSettings,
+    SwarmSettings,
+    TaskSettings,
+    Weights,
+)
+
+__all__ = [
+    "PRESETS",
+    "AdmissionSettings",
+    "EvaluationSettings",
+    "LearnerSettings",
+    "LoraSettings",
+    "MethodName",
+    "MethodSettings",
+    "NodeSettings",
+    "RolloutSettings",
+    "Rule",
+    "RunFile",
+    "RunSettings",
+    "Setting",
+    "SwarmSettings",
+    "TaskSettings",
+    "Weights",
+    "all_settings",
+    "dump_run_file",
+    "json_schema",
+    "load_run_file",
+]

@@ -1,0 +1,54 @@
+"""A run file written out: resolved, as TOML that reads back equal; and the JSON Schema that editors complete from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from motet.config.settings import RunFile
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def dump_run_file(run: RunFile) -> str:
+    """TOML with every setting that has a value; `load_run_file` makes an equal `RunFile` of it."""
+    content = run.model_dump(exclude_none=True)
+    nodes = content.pop("node")
+    blocks = [_table(f"[{name}]", section) for name, section in content.items()]
+    for node in nodes:
+        lora = node.pop("lora", None)
+        blocks.append(_table("[[node]]", node))
+        if lora is not None:
+            blocks.append(_table("[node.lora]", lora))
+    return "\n\n".join(blocks) + "\n"
+
+
+def json_schema() -> str:
+    """JSON Schema of a run file, for editors that complete and check TOML."""
+    schema = {"$schema": SCHEMA_DIALECT, **RunFile.model_json_schema(), "title": "A run of motet"}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def toml_value(value: object) -> str:
+    r"""A value as TOML.
+
+    >>> print(toml_value(("all", 1, 1e-6, True)))
+    ["all", 1, 1e-06, true]
+    """
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _table(header: str, section: Mapping[str, Any]) -> str:
+    return "\n".join([header, *_pairs(section)])
+
+
+def _pairs(section: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in section.items():
+        yield f"{key} = {toml_value(value)}"

@@ -1,0 +1,304 @@
+"""Every setting of a run, with its unit, default and bounds. The run file is these sections as TOML tables.
+
+Frozen; an unknown key is an error. `motet.config.load` reads files, `motet.node.assembly` alone turns sections into
+objects, and no other layer sees them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Final, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A table of the run file: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, use_attribute_docstrings=True)
+
+
+class RunSettings(Section):
+    """What is run, and where its results go."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    """Name of the run: letters, digits, '.', '_', '-'; 64 at most. Its results lie in <dir>/<name>."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Decides prompts, sampling and initial adapters."""
+    rounds: PositiveInt = 200
+    """Rounds (one optimiser step each)."""
+    dir: str = "runs"
+    """Folder that holds run directories; relative to the current folder."""
+    checkpoint_every: PositiveInt = 25
+    """Rounds between checkpoints; the last round always has one."""
+
+
+class TaskSettings(Section):
+    """What is learned."""
+
+    name: str = "running_sums"
+    """\"running_sums\", or the path of a JSON-lines file with a prompt and an answer in each line."""
+    terms: Annotated[tuple[Annotated[int, Field(ge=2, le=20)], ...], Field(min_length=1)] = (3, 4, 5, 6)
+    """running_sums: numbers of terms in the training sums, mixed evenly."""
+    ood_terms: tuple[Annotated[int, Field(ge=2, le=20)], ...] = (7,)
+    """running_sums: numbers of terms in the out-of-distribution sums."""
+    test_file: str | None = None
+    """JSON lines: file of held-out prompts. Without it every tenth line of `name` is held out."""
+    ood_file: str | None = None
+    """JSON lines: file of out-of-distribution prompts."""
+    prompt_column: str | None = None
+    """JSON lines: key of the prompt. Without it: prompt, question or problem, whichever the file has."""
+    answer_column: str | None = None
+    """JSON lines: key of the answer. Without it: answer, solution or target, whichever the file has."""
+    reward: str = "exact"
+    """JSON lines: "exact", "numeric", or "module:function" / "file.py:function" in TRL's signature."""
+
+
+class RolloutSettings(Section):
+    """How completions are sampled."""
+
+    prompts_per_round: PositiveInt = 32
+    """Prompts of one round, shared out over the nodes (a lone node takes them all)."""
+    group_size: Annotated[int, Field(ge=2, le=1024)] = 8
+    """Completions of each prompt (TRL: num_generations)."""
+    max_new_tokens: PositiveInt = 24
+    """Longest completion, in tokens (TRL: max_completion_length)."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature. Sampling is never truncated (no top-k, no top-p)."""
+
+
+MethodName = Literal["on_policy", "nois", "vis", "tis", "f_nois", "f_vis", "f_tis"]
+Weights = Literal["none", "vanilla", "truncated"]
+Rule = Literal["either", "both", "off"]
+
+PRESETS: Final[dict[MethodName, tuple[Weights, Rule]]] = {
+    "on_policy": ("none", "off"),
+    "nois": ("none", "off"),
+    "vis": ("vanilla", "off"),
+    "tis": ("truncated", "off"),
+    "f_nois": ("none", "either"),
+    "f_vis": ("vanilla", "either"),
+    "f_tis": ("truncated", "either"),
+}
+"""What each method's name stands for: (weights, rule)."""
+
+
+class MethodSettings(Section):
+    """The loss. `name` presets `weights` and `rule`; either can be overridden."""
+
+    name: MethodName = "f_tis"
+    """Preset: on_policy (each node alone), nois, vis, tis, f_nois, f_vis, f_tis."""
+    weights: Weights | None = None
+    """Importance weights pi_old/pi_gen: none, as they are, or capped. Without it: the preset's."""
+    rule: Rule | None = None
+    """Filter on external samples: dropped if A<=0 or KL>limit; if A<=0 and KL>limit; never. Without it: preset's."""
+    cap: PositiveFloat = 2.0
+    """Largest importance weight under weights = "truncated" (TRL: clip_max, 3 there)."""
+    level: Literal["token", "sequence"] = "token"
+    """One weight for each token, or one for each completion."""
+    epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Clip range of the ratio pi_theta/pi_old, below 1 and above."""
+    epsilon_high: PositiveFloat | None = None
+    """Clip range above 1. Without it: epsilon."""
+    kl_limit_nats: PositiveFloat = 50.0
+    """Filter limit on KL(pi_gen || pi_old) of a completion, in nats."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that KL."""
+    kl_reduction: Literal["sum", "mean"] = "sum"
+    """KL of a completion: sum or mean over its tokens."""
+    scale_rewards: Literal["std", "none"] = "std"
+    """Divide a group's centred rewards by their standard deviation, or not."""
+
+    @property
+    def resolved_weights(self) -> Weights:
+        """`weights`, or the preset's."""
+        return PRESETS[self.name][0] if self.weights is None else self.weights
+
+    @property
+    def resolved_rule(self) -> Rule:
+        """`rule`, or the preset's."""
+        return PRESETS[self.name][1] if self.rule is None else self.rule
+
+
+class LearnerSettings(Section):
+    """The optimiser step."""
+
+    learning_rate: PositiveFloat = 1e-6
+    """Peak rate of AdamW."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the rate after the warm-up."""
+    final_learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Rate at the last round under "linear" and "cosine"."""
+    warmup_rounds: Annotated[int, Field(ge=0)] = 0
+    """Rounds over which the rate rises linearly from 0."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """AdamW's decoupled decay."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Gradients of a larger norm are scaled down to it."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """What forward and backward compute in. Master weights and optimiser are fp32 under both."""
+    max_batch_tokens: PositiveInt = 16384
+    """Padded tokens of one micro-batch; a memory setting that does not change the result."""
+
+
+class SwarmSettings(Section):
+    """How nodes work together."""
+
+    collaboration: Literal["vertical", "horizontal"] = "vertical"
+    """vertical: a node generates whole groups of its own prompts. horizontal: a share of every group."""
+    pace: Literal["lockstep", "free"] = "lockstep"
+    """lockstep: wait for every live peer's round. free: take what has arrived."""
+    deadline_s: PositiveFloat = 60.0
+    """Longest wait for peers in a round, in seconds."""
+    max_lag: Annotated[int, Field(ge=0)] = 4
+    """free pace: oldest round, counted back from the current one, that is still learned from."""
+    transport: Literal["memory"] = "memory"
+    """How groups travel. "memory": all nodes in this process."""
+
+
+class AdmissionSettings(Section):
+    """What the gate lets in from peers."""
+
+    max_group_size: PositiveInt = 64
+    """Most completions in one group of a peer's."""
+    max_payload_bytes: PositiveInt = 4_000_000
+    """Largest message that is parsed at all, in bytes."""
+
+
+class EvaluationSettings(Section):
+    """Held-out accuracy while training and at the end: sampled pass@1 at the rollout temperature."""
+
+    every: Annotated[int, Field(ge=0)] = 25
+    """Rounds between evaluations; 0 means only before the first round and after the last."""
+    num_prompts: PositiveInt = 256
+    """Prompts of each split during training."""
+    final_num_prompts: PositiveInt = 1024
+    """Prompts of each split before the first round and after the last."""
+
+
+class LoraSettings(Section):
+    """Train an adapter and leave the model's own weights alone."""
+
+    rank: PositiveInt = 8
+    """Rank of the update."""
+    alpha: PositiveFloat = 16.0
+    """Scale of the update (times 1/rank)."""
+    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    """Names of the layers that get an adapter."""
+
+
+class NodeSettings(Section):
+    """One participant: its model, and which of its parameters train."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
+    """Name of the node: letters, digits, '.', '_', '-'; 32 at most; unique in the run."""
+    model: str
+    """\"tiny:small\", "tiny:large", or the path (or hub name) of a Hugging Face causal language model."""
+    lora: LoraSettings | None = None
+    """Train a LoRA adapter. Without it: all weights."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = "auto"
+    """\"auto\" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps"."""
+
+
+class Contradiction(NamedTuple):
+    """Settings that are fine one by one and not together.
+
+    Attributes:
+        key: place of the setting to change, such as ("node", 1, "name").
+        others: places of the settings that it contradicts.
+        message: what is wrong and what to do, in one line.
+    """
+
+    key: tuple[str | int, ...]
+    others: tuple[tuple[str | int, ...], ...]
+    message: str
+
+
+class RunFile(Section):
+    """A whole run file."""
+
+    run: RunSettings
+    task: TaskSettings = Field(default_factory=TaskSettings)
+    rollout: RolloutSettings = Field(default_factory=RolloutSettings)
+    method: MethodSettings = Field(default_factory=MethodSettings)
+    learner: LearnerSettings = Field(default_factory=LearnerSettings)
+    swarm: SwarmSettings = Field(default_factory=SwarmSettings)
+    admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    node: Annotated[tuple[NodeSettings, ...], Field(min_length=1)]
+
+    @property
+    def shares_groups(self) -> bool:
+        """True if nodes learn from one another: more than one node, and not each alone."""
+        return len(self.node) > 1 and self.method.name != "on_policy"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        found = [*_repeated_names(self), *_terms(self), *_schedule(self), *_shares(self)]
+        if found:
+            text = "; ".join(contradiction.message for contradiction in found)
+            raise PydanticCustomError("contradiction", "{text}", {"text": text, "found": found})
+        return self
+
+
+def _repeated_names(run: RunFile) -> list[Contradiction]:
+    count = Counter(node.name for node in run.node)
+    first = {node.name: index for index, node in reversed(list(enumerate(run.node)))}
+    return [
+        Contradiction(
+            ("node", index, "name"),
+            (("node", first[node.name], "name"),),
+            f'"{node.name}" names {count[node.name]} nodes; every node needs a name of its own',
+        )
+        for index, node in enumerate(run.node)
+        if index > first[node.name]
+    ]
+
+
+def _terms(run: RunFile) -> list[Contradiction]:
+    shared = sorted(set(run.task.terms) & set(run.task.ood_terms))
+    if run.task.name != "running_sums" or not shared:
+        return []
+    message = f"{shared[0]} is in task.terms too; out-of-distribution sums must be of lengths that are not trained on"
+    return [Contradiction(("task", "ood_terms"), (("task", "terms"), ("task", "name")), message)]
+
+
+def _schedule(run: RunFile) -> list[Contradiction]:
+    learner, found = run.learner, []
+    if learner.warmup_rounds > run.run.rounds:
+        message = f"got {learner.warmup_rounds}, but the run has {run.run.rounds} rounds (run.rounds)"
+        found.append(Contradiction(("learner", "warmup_rounds"), (("run", "rounds"),), message))
+    if learner.schedule != "constant" and learner.final_learning_rate > learner.learning_rate:
+        message = (
+            f"got {learner.final_learning_rate:g}, above learner.learning_rate = {learner.learning_rate:g} "
+            f'from which "{learner.schedule}" falls to it'
+        )
+        others = (("learner", "learning_rate"), ("learner", "schedule"))
+        found.append(Contradiction(("learner", "final_learning_rate"), others, message))
+    return found
+
+
+def _shares(run: RunFile) -> list[Contradiction]:
+    if not run.shares_groups:
+        return []
+    rollout, num_nodes, found = run.rollout, len(run.node), []
+    group_size, max_group_size = rollout.group_size, run.admission.max_group_size
+    if run.swarm.collaboration == "horizontal" and group_size < num_nodes:
+        message = (
+            f"got {group_size} for {num_nodes} nodes; under horizontal collaboration each node needs a share of "
+            f"every group: {num_nodes} or more"
+        )
+        others = (("swarm", "collaboration"), ("node",))
+        found.append(Contradiction(("rollout", "group_size"), others, message))
+    if run.swarm.collaboration == "vertical" and rollout.prompts_per_round < num_nodes:
+        message = f"got {rollout.prompts_per_round} for {num_nodes} nodes; each needs a prompt: {num_nodes} or more"
+        others = (("swarm", "collaboration"), ("node",))
+        found.append(Contradiction(("rollout", "prompts_per_round"), others, message))
+    if run.swarm.collaboration == "vertical" and group_size > max_group_size:
+        message = f"got {group_size}, but peers' gates reject groups above admission.max_group_size = {max_group_size}"
+        found.append(Contradiction(("rollout", "group_size"), (("admission", "max_group_size"),), message))
+    return found

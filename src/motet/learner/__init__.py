@@ -1,0 +1,20 @@
+"""From groups to one optimiser step: batches, scoring, loss, step, checkpoints of the policy.
+
+Knows records and policies; knows neither tasks nor peers' trustworthiness nor how groups travel.
+"""
+
+from motet.learner.batch import Batch, build_batch
+from motet.learner.checkpoint import load_learner, save_learner
+from motet.learner.learner import Learner, Method, StepReport
+from motet.learner.optimizer import OptimizerOptions
+
+__all__ = [
+    "Batch",
+    "Learner",
+    "Method",
+    "OptimizerOptions",
+    "StepReport",
+    "build_batch",
+    "load_learner",
+    "save_learner",
+]

@@ -1,0 +1,78 @@
+"""The learner's state on disk: fp32 master weights, AdamW's moments, counters. safetensors and JSON, no pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from motet.errors import RunFailed
+from motet.learner.learner import Learner
+
+WEIGHTS_FILE = "weights.safetensors"
+_OPTIMIZER_FILE = "optimizer.safetensors"
+_COUNTERS_FILE = "learner.json"
+
+
+def save_learner(folder: Path, learner: Learner) -> None:
+    """Write the state into an existing folder. The caller makes the folder appear as a whole, by renaming it."""
+    optimizer = learner.optimizer
+    weights = {name: master.detach().cpu() for name, master in zip(optimizer.names, optimizer.masters, strict=True)}
+    save_file(weights, folder / WEIGHTS_FILE)
+    moments = {
+        f"{name}/{key}": value.detach().cpu()
+        for name, master in zip(optimizer.names, optimizer.masters, strict=True)
+        for key, value in optimizer.adamw.state.get(master, {}).items()
+    }
+    save_file(moments, folder / _OPTIMIZER_FILE)
+    (folder / _COUNTERS_FILE).write_text(json.dumps(learner.counters()) + "\n", encoding="utf-8")
+
+
+def load_learner(folder: Path, learner: Learner) -> None:
+    """Continue from a saved state.
+
+    Raises:
+        RunFailed: E-CHECKPOINT-01 if a file is missing or damaged, or belongs to another model.
+    """
+    load_weights(folder, learner)
+    optimizer = learner.optimizer
+    try:
+        moments = load_file(folder / _OPTIMIZER_FILE)
+        counters = json.loads((folder / _COUNTERS_FILE).read_text(encoding="utf-8"))
+        learner.restore_counters(counters)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, error) from error
+    for name, master in zip(optimizer.names, optimizer.masters, strict=True):
+        keys = [key for key in moments if key.rpartition("/")[0] == name]
+        if keys:
+            optimizer.adamw.state[master] = {
+                key.rpartition("/")[2]: moments[key].to("cpu" if key.endswith("/step") else master.device)
+                for key in keys
+            }
+
+
+@torch.no_grad()
+def load_weights(folder: Path, learner: Learner) -> None:
+    """Load the weights alone. Raises RunFailed as `load_learner`."""
+    optimizer = learner.optimizer
+    try:
+        weights = load_file(folder / WEIGHTS_FILE)
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, error) from error
+    if set(weights) != set(optimizer.names):
+        raise _damaged(folder, "its weights have other names than this model's")
+    for name, master in zip(optimizer.names, optimizer.masters, strict=True):
+        if weights[name].shape != master.shape:
+            raise _damaged(folder, f"{name} has shape {tuple(weights[name].shape)}, not {tuple(master.shape)}")
+        master.copy_(weights[name])
+    optimizer.publish()
+
+
+def _damaged(folder: Path, why: object) -> RunFailed:
+    return RunFailed(
+        f"{folder}: this checkpoint cannot be used ({why}); remove the folder to continue from the one before",
+        code="E-CHECKPOINT-01",
+    )

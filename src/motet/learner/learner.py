@@ -1,0 +1,293 @@
+"""One optimiser step from one round's groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+import torch
+
+from motet.core import (
+    DropReason,
+    Estimator,
+    Level,
+    Reduction,
+    Rule,
+    Scale,
+    WeightKind,
+    drop_reasons,
+    ftis_loss,
+    kl_gen_old,
+    loss_diagnostics,
+)
+from motet.errors import RunFailed
+from motet.learner.batch import Batch, build_batch, micro_batches
+from motet.learner.optimizer import MasterOptimizer, OptimizerOptions
+from motet.learner.scoring import score_rows
+from motet.models import Policy
+from motet.records import Group
+
+_MAX_SKIPPED_IN_A_ROW = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The loss: arguments of `motet.core.ftis_loss`, and the advantages' scale."""
+
+    weights: WeightKind = "truncated"
+    rule: Rule = "either"
+    cap: float = 2.0
+    level: Level = "token"
+    epsilon: float = 0.2
+    epsilon_high: float | None = None
+    kl_limit_nats: float = 50.0
+    kl_estimator: Estimator = "k3"
+    kl_reduction: Reduction = "sum"
+    scale_rewards: Scale = "std"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUse:
+    """What became of one peer's completions in a step.
+
+    Attributes:
+        kept: completions that the filter let through.
+        dropped: completions dropped, by reason.
+    """
+
+    kept: int
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one call of `Learner.learn` did.
+
+    Attributes:
+        metrics: numbers by metric name.
+        uses: what became of each peer's completions.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    uses: Mapping[str, PeerUse] = field(default_factory=dict)
+
+
+class Counters(TypedDict):
+    """What a learner counts, for a checkpoint."""
+
+    rounds: int
+    policy_step: int
+    skipped_in_a_row: int
+
+
+class Learner:
+    """Turns groups into optimiser steps of one policy.
+
+    Args:
+        policy: the model to train.
+        method: the loss.
+        optimizer: the optimiser's options.
+        prompt_ids: own ids of the prompt with a given id.
+        joined: horizontal collaboration: groups of one prompt and round are shares of one group.
+        precision: what forward and backward compute in; casts the policy. Master weights are fp32 under both.
+        max_batch_tokens: padded tokens of a micro-batch; bounds memory, changes no result.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        method: Method,
+        optimizer: OptimizerOptions,
+        prompt_ids: Callable[[str], Sequence[int]],
+        joined: bool = False,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        max_batch_tokens: int = 16384,
+    ) -> None:
+        self.policy = policy
+        self.method = method
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.optimizer = MasterOptimizer(policy.trainable(), optimizer, compute_dtype=dtype)
+        policy.cast(dtype)
+        self._prompt_ids = prompt_ids
+        self._joined = joined
+        self._max_batch_tokens = max_batch_tokens
+        self._rounds = 0
+        self._policy_step = 0
+        self._skipped_in_a_row = 0
+
+    @property
+    def policy_step(self) -> int:
+        """Optimiser steps taken so far."""
+        return self._policy_step
+
+    def counters(self) -> Counters:
+        """Plain data for a checkpoint."""
+        return {
+            "rounds": self._rounds,
+            "policy_step": self._policy_step,
+            "skipped_in_a_row": self._skipped_in_a_row,
+        }
+
+    def restore_counters(self, counters: Counters) -> None:
+        """Take over the counters of a checkpoint. Raises KeyError or ValueError if they are not such."""
+        self._rounds = int(counters["rounds"])
+        self._policy_step = int(counters["policy_step"])
+        self._skipped_in_a_row = int(counters["skipped_in_a_row"])
+
+    def learn(self, own: Sequence[Group], foreign: Sequence[Group]) -> StepReport:
+        """Take one optimiser step, or none if nothing is left to learn from.
+
+        Rows of advantage 0 get no backward pass: groups without variance, and what the filter dropped. They count in
+        the loss's denominator all the same. Without any row left the optimiser does not step: AdamW would move the
+        weights by its momentum alone.
+
+        Raises:
+            RunFailed: E-LEARN-01 after ten steps in a row whose gradient was not finite.
+        """
+        number = self._rounds
+        self._rounds += 1
+        if not own and not foreign:
+            return StepReport(metrics={"optim/skipped": 1.0})
+        batch = build_batch(
+            own,
+            foreign,
+            prompt_ids=self._prompt_ids,
+            joined=self._joined,
+            scale_rewards=self.method.scale_rewards,
+        )
+        logp_old_BT, reason_B = self._judge_external(batch)
+        learned_B = (reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
+        metrics = {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
+        if bool(learned_B.any()):
+            metrics |= self._backward(batch, learned_B, logp_old_BT)
+            metrics |= self._step(number)
+        metrics |= _batch_metrics(batch)
+        metrics |= loss_diagnostics(
+            logp_old_BT,
+            batch.logp_gen_BT,
+            batch.mask_BT,
+            batch.advantage_B,
+            batch.is_external_B,
+            reason_B,
+            batch.group_B,
+            weights=self.method.weights,
+            cap=self.method.cap,
+            level=self.method.level,
+        )
+        return StepReport(metrics=metrics, uses=_uses(batch, reason_B))
+
+    def _judge_external(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """logp_old where it was needed (NaN elsewhere), and the filter's reason for every row.
+
+        Only external rows of non-zero advantage are scored here. Own rows are never filtered, and get their logp_old
+        from the gradient pass; a row of advantage 0 is dropped or adds nothing, whatever its KL.
+        """
+        logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
+        scored_B = batch.is_external_B & (batch.advantage_B != 0)
+        with torch.no_grad():
+            for rows in self._micro_batches(batch, scored_B):
+                logp_old_BT[rows] = score_rows(self.policy, batch, rows).cpu()
+        kl_B = torch.zeros(len(batch))
+        kl_B[scored_B] = kl_gen_old(
+            logp_old_BT[scored_B],
+            batch.logp_gen_BT[scored_B],
+            batch.mask_BT[scored_B],
+            estimator=self.method.kl_estimator,
+            reduction=self.method.kl_reduction,
+        )
+        reason_B = drop_reasons(
+            batch.advantage_B,
+            kl_B,
+            batch.is_external_B,
+            rule=self.method.rule,
+            kl_limit_nats=self.method.kl_limit_nats,
+            finite_B=torch.isfinite(kl_B),
+        )
+        return logp_old_BT, reason_B
+
+    def _backward(self, batch: Batch, learned_B: torch.Tensor, logp_old_BT: torch.Tensor) -> dict[str, float]:
+        """Add up the gradient over micro-batches; fills in logp_old of the own rows among them."""
+        device, method = self.policy.device, self.method
+        loss = 0.0
+        num_clipped = num_tokens = 0
+        for rows in self._micro_batches(batch, learned_B):
+            logp_theta_nT = score_rows(self.policy, batch, rows)
+            is_external_n = batch.is_external_B[rows].to(device)
+            logp_old_nT = torch.where(
+                is_external_n[:, None], logp_old_BT[rows].to(logp_theta_nT), logp_theta_nT.detach()
+            )
+            logp_old_BT[rows] = logp_old_nT.cpu()
+            result = ftis_loss(
+                logp_theta_nT,
+                logp_old_nT,
+                batch.logp_gen_BT[rows].to(device),
+                batch.mask_BT[rows].to(device),
+                batch.advantage_B[rows].to(device),
+                is_external_n,
+                epsilon=method.epsilon,
+                epsilon_high=method.epsilon_high,
+                weights=method.weights,
+                cap=method.cap,
+                level=method.level,
+                rule=method.rule,
+                kl_limit_nats=method.kl_limit_nats,
+                kl_estimator=method.kl_estimator,
+                kl_reduction=method.kl_reduction,
+                denominator=len(batch),
+            )
+            result.loss.backward()
+            self.optimizer.collect_gradients()
+            loss += float(result.loss.detach())
+            num_clipped += int(result.clipped_BT.sum())
+            num_tokens += int(batch.length_B[rows].sum())
+        return {"loss/value": loss, "clip/share": num_clipped / num_tokens}
+
+    def _step(self, number: int) -> dict[str, float]:
+        norm, taken = self.optimizer.step(number)
+        self._skipped_in_a_row = 0 if taken else self._skipped_in_a_row + 1
+        if self._skipped_in_a_row >= _MAX_SKIPPED_IN_A_ROW:
+            raise RunFailed(
+                f"{self.policy.label}: the gradient was not finite in {_MAX_SKIPPED_IN_A_ROW} steps in a row; "
+                "lower learner.learning_rate, or use learner.precision = \"fp32\"",
+                code="E-LEARN-01",
+            )
+        self._policy_step += taken
+        return {
+            "optim/grad_norm": norm,
+            "optim/learning_rate": self.optimizer.options.rate(number),
+            "optim/skipped": float(not taken),
+        }
+
+    def _micro_batches(self, batch: Batch, chosen_B: torch.Tensor) -> list[torch.Tensor]:
+        rows = chosen_B.nonzero().squeeze(1)
+        return list(micro_batches(batch, rows, max_tokens=self._max_batch_tokens)) if len(rows) else []
+
+
+def _batch_metrics(batch: Batch) -> dict[str, float]:
+    own_B = ~batch.is_external_B
+    metrics = {"reward/mean": float(batch.reward_B.mean())}
+    if bool(own_B.any()):
+        metrics["reward/own_mean"] = float(batch.reward_B[own_B].mean())
+        metrics["completion/length_mean"] = float(batch.length_B[own_B].double().mean())
+        own = [r for r, is_own in zip(batch.rollouts, own_B.tolist(), strict=True) if is_own]
+        metrics["completion/cut_share"] = sum(r.finish_reason == "length" for r in own) / len(own)
+    if not bool(own_B.all()):
+        metrics["reward/external_mean"] = float(batch.reward_B[batch.is_external_B].mean())
+    return metrics
+
+
+def _uses(batch: Batch, reason_B: torch.Tensor) -> dict[str, PeerUse]:
+    kept: Counter[str] = Counter()
+    dropped: dict[str, Counter[str]] = {}
+    for peer, is_external, reason in zip(batch.peers, batch.is_external_B.tolist(), reason_B.tolist(), strict=True):
+        if not is_external:
+            continue
+        counts = dropped.setdefault(peer, Counter())
+        if reason == int(DropReason.KEPT):
+            kept[peer] += 1
+        else:
+            counts[DropReason(reason).name.lower()] += 1
+    return {peer: PeerUse(kept[peer], counts) for peer, counts in dropped.items()}

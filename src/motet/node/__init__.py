@@ -1,0 +1,12 @@
+"""The round, and how a run file becomes nodes.
+
+`assembly` is the only place where settings turn into objects; `node` is the only place where swarm, admission and
+learner meet.
+"""
+
+from motet.node.assembly import Assembly, assemble_nodes
+from motet.node.examiner import Examiner
+from motet.node.node import Node, Phase, RoundReport
+from motet.node.sampling import derived_seed
+
+__all__ = ["Assembly", "Examiner", "Node", "Phase", "RoundReport", "assemble_nodes", "derived_seed"]

@@ -1,0 +1,169 @@
+"""One node, and the round that it repeats. The third file to read, after `core/loss.py` and `records/rollout.py`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Generator as Steps
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from motet.admission import Gate, Verdict
+from motet.learner import Learner, StepReport
+from motet.node.sampling import Sampler
+from motet.records import Archive, Group, encode_group
+from motet.swarm import Assignment, Exchange, Ledger, Parcel
+
+
+class Phase(StrEnum):
+    """What a node is about to do."""
+
+    GENERATE = "generate"
+    WAIT = "wait"
+    LEARN = "learn"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What one node did in one round.
+
+    Attributes:
+        round: its number, from 0.
+        metrics: numbers by metric name.
+    """
+
+    round: int
+    metrics: Mapping[str, float]
+
+
+class Node:
+    """A policy that learns from its own completions and from those of its peers.
+
+    Args:
+        name: unique in the run.
+        assignment: who generates what.
+        sampler: makes this node's groups.
+        exchange: carries groups between nodes.
+        gate: decides which groups of peers are believed.
+        learner: takes the optimiser steps.
+        ledger: accounts of the peers.
+        archive: keeps the groups that this node sampled.
+        deadline_s: longest wait for peers in a round, seconds.
+        max_lag: None for lockstep, or the oldest round, counted back, that is still learned from.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        assignment: Assignment,
+        sampler: Sampler,
+        exchange: Exchange,
+        gate: Gate,
+        learner: Learner,
+        ledger: Ledger,
+        archive: Archive,
+        deadline_s: float,
+        max_lag: int | None,
+    ) -> None:
+        self.name = name
+        self.assignment = assignment
+        self.sampler = sampler
+        self.exchange = exchange
+        self.gate = gate
+        self.learner = learner
+        self.ledger = ledger
+        self.archive = archive
+        self.deadline_s = deadline_s
+        self.max_lag = max_lag
+
+    def run_round(self, round: int) -> Steps[Phase, None, RoundReport]:
+        """One round: generate, publish, collect, admit, learn.
+
+        Pauses before each phase, so that whoever drives the node can show what it is about to do, or let the other
+        nodes of this process publish first. A round without a foreign group is a normal round.
+        """
+        clock = _Clock()
+        yield Phase.GENERATE
+        with clock.time("generate"):
+            asks = self.assignment.plan(self.name, round)
+            own = self.sampler.sample(asks, round=round, policy_step=self.learner.policy_step)
+            payloads = [encode_group(group) for group in own]
+            self.exchange.publish(round, payloads)
+        yield Phase.WAIT
+        with clock.time("wait"):
+            parcels = self.exchange.collect(round, deadline_s=self.deadline_s, max_lag=self.max_lag)
+        verdicts = [self._admit(parcel, round) for parcel in parcels]
+        foreign = [verdict.group for verdict in verdicts if verdict.group is not None]
+        yield Phase.LEARN
+        with clock.time("learn"):
+            step = self.learner.learn(own, foreign)
+        late = self._account(parcels, verdicts, step)
+        for group in own:
+            self.archive.append(group)
+        traffic = _traffic(own, payloads, parcels) | _admission(verdicts, late)
+        return RoundReport(round, {**step.metrics, **traffic, **clock.metrics()})
+
+    def _admit(self, parcel: Parcel, round: int) -> Verdict:
+        return self.gate.admit(peer=parcel.peer, round=parcel.round, payload=parcel.payload, current_round=round)
+
+    def _account(self, parcels: Sequence[Parcel], verdicts: Sequence[Verdict], step: StepReport) -> int:
+        for parcel, verdict in zip(parcels, verdicts, strict=True):
+            self.ledger.record_verdict(
+                peer=verdict.peer,
+                accepted=verdict.accepted,
+                reason=verdict.reason,
+                num_bytes=len(parcel.payload),
+                reward_mismatches=verdict.reward_mismatches,
+            )
+        for peer, use in step.uses.items():
+            self.ledger.record_use(peer, kept=use.kept, dropped=use.dropped)
+        late = self.exchange.num_late()
+        for peer, count in late.items():
+            self.ledger.record_late(peer, count)
+        return sum(late.values())
+
+
+def _traffic(own: Sequence[Group], payloads: Sequence[bytes], parcels: Sequence[Parcel]) -> dict[str, float]:
+    tokens = sum(group.num_tokens for group in own)
+    sent = sum(len(payload) for payload in payloads)
+    metrics: dict[str, float] = {
+        "own/groups": len(own),
+        "own/completions": sum(len(group.rollouts) for group in own),
+        "wire/tokens_sent": tokens,
+        "wire/bytes_sent": sent,
+        "wire/bytes_received": sum(len(parcel.payload) for parcel in parcels),
+    }
+    if tokens:
+        metrics["wire/bytes_per_token"] = sent / tokens
+    return metrics
+
+
+def _admission(verdicts: Sequence[Verdict], late: int) -> dict[str, float]:
+    accepted = sum(verdict.accepted for verdict in verdicts)
+    metrics: dict[str, float] = {
+        "external/groups": accepted,
+        "admission/rejected": len(verdicts) - accepted,
+        "admission/late": late,
+        "admission/reward_mismatches": sum(verdict.reward_mismatches for verdict in verdicts),
+    }
+    reasons = Counter(verdict.reason for verdict in verdicts if verdict.reason is not None)
+    return metrics | {f"admission/rejected/{reason}": count for reason, count in sorted(reasons.items())}
+
+
+class _Clock:
+    """Seconds spent in each phase; time in which the round is paused does not count."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def time(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._seconds[phase] = time.perf_counter() - start
+
+    def metrics(self) -> dict[str, float]:
+        return {f"time/{phase}_s": seconds for phase, seconds in self._seconds.items()}

@@ -1,0 +1,21 @@
+"""What travels: groups of rollouts, their bytes on the wire, and the append-only archive of them.
+
+Knows neither torch nor tasks nor peers' trustworthiness: bytes in, a group or one clear error out.
+"""
+
+from motet.records.archive import Archive, read_archive
+from motet.records.rollout import FinishReason, Group, Rollout, SamplerInfo
+from motet.records.wire import WIRE_VERSION, WireLimits, decode_group, encode_group
+
+__all__ = [
+    "WIRE_VERSION",
+    "Archive",
+    "FinishReason",
+    "Group",
+    "Rollout",
+    "SamplerInfo",
+    "WireLimits",
+    "decode_group",
+    "encode_group",
+    "read_archive",
+]

@@ -1,0 +1,155 @@
+"""A swarm's state between two rounds: its nodes, its hubs, its place in the files of the run."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from motet.config import RunFile, dump_run_file
+from motet.errors import RunFailed, UsageError
+from motet.journal import RunDir, keep_rounds_below, write_json
+from motet.learner import load_learner, save_learner
+from motet.node import Assembly
+from motet.swarm import HubState, Ledger, Parcel
+
+_KEPT_CHECKPOINTS = 2
+_STATE_FILE = "swarm.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an interrupted run continues.
+
+    Attributes:
+        folder: the checkpoint.
+        rounds_done: rounds that are behind it.
+        seconds: wall time spent on them.
+        archive_bytes: length of each node's archive then.
+        nodes: per node: ledger, and the state of its hub.
+    """
+
+    folder: Path
+    rounds_done: int
+    seconds: float
+    archive_bytes: Mapping[str, int]
+    nodes: Mapping[str, Mapping[str, Any]]
+
+
+def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
+    """The run's directory, new or existing, and where to continue (None: at the beginning).
+
+    What the journal holds beyond the checkpoint is cut off: it will be written again.
+
+    Raises:
+        UsageError: E-RESUME-01 if the directory holds a run of other settings.
+        RunFailed: E-CHECKPOINT-01 if the checkpoint is damaged.
+    """
+    path = Path(run.run.dir) / run.run.name
+    wanted = dump_run_file(run)
+    if not (path / "run.json").exists():
+        run_dir = RunDir.create(path, seed=run.run.seed)
+        run_dir.config.write_text(wanted, encoding="utf-8")
+        return run_dir, None
+    run_dir = RunDir.open(path)
+    found = run_dir.config.read_text(encoding="utf-8") if run_dir.config.is_file() else wanted
+    if found != wanted:
+        raise UsageError(
+            f"{path} holds a run of other settings ({_first_difference(found, wanted)}); "
+            "use another run.name, or --clean to delete that run",
+            code="E-RESUME-01",
+        )
+    run_dir.config.write_text(wanted, encoding="utf-8")
+    folder = run_dir.latest_checkpoint()
+    position = _read_position(folder) if folder is not None else None
+    if not run_dir.summary.exists():
+        first = position.rounds_done if position is not None else -1
+        for journal in (run_dir.metrics, *(run_dir.completions(node.name) for node in run.node)):
+            keep_rounds_below(journal, first)
+    return run_dir, position
+
+
+def save(run_dir: RunDir, assembly: Assembly, *, rounds_done: int, seconds: float) -> None:
+    """Write a checkpoint aside, rename it, and remove all but the last two."""
+    with run_dir.writing_checkpoint(rounds_done) as folder:
+        nodes: dict[str, object] = {}
+        archive_bytes: dict[str, int] = {}
+        for name, member in assembly.members.items():
+            (folder / name).mkdir()
+            save_learner(folder / name, member.node.learner)
+            nodes[name] = {"ledger": member.node.ledger.to_dict(), "hub": _hub_to_json(assembly.hubs[name].snapshot())}
+            member.node.archive.sync()
+            archive_bytes[name] = member.node.archive.position()
+        state = {"rounds_done": rounds_done, "seconds": seconds, "archive_bytes": archive_bytes, "nodes": nodes}
+        write_json(folder / _STATE_FILE, state)
+    run_dir.prune_checkpoints(keep=_KEPT_CHECKPOINTS)
+
+
+def restore(position: Position, assembly: Assembly) -> None:
+    """Put every node and hub where the checkpoint left them. Raises RunFailed (E-CHECKPOINT-01) if it cannot."""
+    restored: set[int] = set()
+    for name, member in assembly.members.items():
+        load_learner(position.folder / name, member.node.learner)
+        try:
+            state = position.nodes[name]
+            member.node.ledger = Ledger.from_dict(state["ledger"])
+            hub = assembly.hubs[name]
+            if id(hub) not in restored:  # nodes that share a hub saved the same state
+                hub.restore(_hub_from_json(state["hub"]))
+                restored.add(id(hub))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(position.folder, error) from error
+
+
+def _read_position(folder: Path) -> Position:
+    try:
+        state = json.loads((folder / _STATE_FILE).read_text(encoding="utf-8"))
+        return Position(
+            folder=folder,
+            rounds_done=int(state["rounds_done"]),
+            seconds=float(state["seconds"]),
+            archive_bytes={str(name): int(count) for name, count in state["archive_bytes"].items()},
+            nodes=state["nodes"],
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> RunFailed:
+    return RunFailed(
+        f"{folder / _STATE_FILE}: damaged ({error}); remove the folder {folder} to continue from the one before",
+        code="E-CHECKPOINT-01",
+    )
+
+
+def _hub_to_json(state: HubState) -> dict[str, object]:
+    return {
+        "published": dict(state.published),
+        "late": {receiver: dict(counts) for receiver, counts in state.late.items()},
+        "undelivered": [
+            [receiver, parcel.peer, parcel.round, base64.b64encode(parcel.payload).decode("ascii")]
+            for receiver, parcel in state.undelivered
+        ],
+    }
+
+
+def _hub_from_json(plain: Mapping[str, Any]) -> HubState:
+    return HubState(
+        published={str(name): int(round) for name, round in plain["published"].items()},
+        late={str(receiver): {str(p): int(n) for p, n in counts.items()} for receiver, counts in plain["late"].items()},
+        undelivered=tuple(
+            (str(receiver), Parcel(str(peer), int(round), base64.b64decode(payload, validate=True)))
+            for receiver, peer, round, payload in plain["undelivered"]
+        ),
+    )
+
+
+def _first_difference(found: str, wanted: str) -> str:
+    """The first line in which two resolved run files differ."""
+    for old, new in zip(found.splitlines(), wanted.splitlines(), strict=False):
+        if old != new:
+            return f"there: {old.strip()}; here: {new.strip()}"
+    return "one has more lines than the other"

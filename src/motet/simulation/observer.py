@@ -1,0 +1,44 @@
+"""What a run tells whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from motet.node import Phase
+
+
+class Observer(Protocol):
+    """Told of everything that a person may want to see; must return quickly."""
+
+    def started(self, *, nodes: Sequence[str], first_round: int, num_rounds: int) -> None:
+        """The run begins, or continues, at `first_round`."""
+        ...
+
+    def phase(self, node: str, phase: Phase, *, round: int, waiting_for: Sequence[str]) -> None:
+        """A node is about to begin a phase; `waiting_for` names the peers whose groups it still lacks."""
+        ...
+
+    def evaluating(self, node: str, *, round: int) -> None:
+        """A node is being examined."""
+        ...
+
+    def round_done(self, row: Mapping[str, object]) -> None:
+        """One node's row of the journal, with "round", "node" and metrics."""
+        ...
+
+
+class Quiet:
+    """An observer that looks away."""
+
+    def started(self, *, nodes: Sequence[str], first_round: int, num_rounds: int) -> None:
+        """Ignore it."""
+
+    def phase(self, node: str, phase: Phase, *, round: int, waiting_for: Sequence[str]) -> None:
+        """Ignore it."""
+
+    def evaluating(self, node: str, *, round: int) -> None:
+        """Ignore it."""
+
+    def round_done(self, row: Mapping[str, object]) -> None:
+        """Ignore it."""

@@ -1,0 +1,61 @@
+"""What a finished run came to, from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from motet.config import RunFile
+from motet.journal import RunDir, read_jsonl
+from motet.node import Assembly
+from motet.node.examiner import HELD_OUT
+
+
+def summarise(run: RunFile, run_dir: RunDir, assembly: Assembly, *, seconds: float) -> dict[str, object]:
+    """Plain data for `summary.json`: per node accuracy before and after, what it generated and sent, its ledger."""
+    rows = read_jsonl(run_dir.metrics)
+    nodes: dict[str, object] = {}
+    for settings in run.node:
+        member = assembly.members[settings.name]
+        own = [row for row in rows if row["node"] == settings.name]
+        tokens = _total(own, "wire/tokens_sent")
+        sent = _total(own, "wire/bytes_sent")
+        nodes[settings.name] = {
+            "model": settings.model,
+            "parameters": member.policy.num_parameters,
+            "trained_parameters": sum(p.numel() for p in member.policy.trainable().values()),
+            "accuracy": {split: ends for split in HELD_OUT if (ends := _ends(own, split))},
+            "completions_generated": int(_total(own, "own/completions")),
+            "optimizer_steps": member.node.learner.policy_step,
+            "tokens_sent": int(tokens),
+            "bytes_sent": int(sent),
+            "bytes_per_token": sent / tokens if tokens else None,
+            "ledger": member.node.ledger.to_dict(),
+        }
+    return {
+        "run": run.run.name,
+        "method": run.method.name,
+        "task": assembly.task.name,
+        "seed": run.run.seed,
+        "rounds": run.run.rounds,
+        "seconds": seconds,
+        "nodes": nodes,
+    }
+
+
+def _total(rows: Sequence[dict[str, Any]], name: str) -> float:
+    return sum(row.get(name, 0) for row in rows)
+
+
+def _ends(rows: Sequence[dict[str, Any]], split: str) -> dict[str, object]:
+    examined = [row for row in rows if f"accuracy/{split}" in row]
+    if not examined:
+        return {}
+    return {
+        end: {
+            "value": row[f"accuracy/{split}"],
+            "se": row[f"accuracy/{split}/se"],
+            "n": row[f"accuracy/{split}/num_prompts"],
+        }
+        for end, row in (("start", examined[0]), ("end", examined[-1]))
+    }

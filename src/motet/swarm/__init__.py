@@ -1,0 +1,23 @@
+"""Who meets whom: moving encoded groups between nodes, sharing out prompts, and keeping accounts of peers.
+
+Sees payloads as bytes only. Knows neither models nor tasks, and not whether a peer is to be believed: that is
+`motet.admission`, which this package never imports.
+"""
+
+from motet.swarm.assignment import Ask, Assignment, Collaboration
+from motet.swarm.exchange import Exchange, Parcel
+from motet.swarm.ledger import Ledger, PeerAccount
+from motet.swarm.memory import HubState, MemoryExchange, MemoryHub
+
+__all__ = [
+    "Ask",
+    "Assignment",
+    "Collaboration",
+    "Exchange",
+    "HubState",
+    "Ledger",
+    "MemoryExchange",
+    "MemoryHub",
+    "Parcel",
+    "PeerAccount",
+]

@@ -1,0 +1,116 @@
+"""What each peer sent and what became of it: the one table in which every group not learned from has its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(slots=True)
+class PeerAccount:
+    """One peer's counts since the run began.
+
+    Attributes:
+        received: groups that reached the gate; always `accepted + sum(rejected.values())`.
+        accepted: groups let in by the gate.
+        rejected: groups turned away, by reason.
+        late: parcels discarded unread because they were too old.
+        num_bytes: bytes of the received groups.
+        reward_mismatches: claimed rewards that differed from those scored here.
+        samples_kept: completions that were learned from.
+        samples_dropped: completions of accepted groups that the filter dropped, by reason.
+    """
+
+    received: int = 0
+    accepted: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    late: int = 0
+    num_bytes: int = 0
+    reward_mismatches: int = 0
+    samples_kept: int = 0
+    samples_dropped: Counter[str] = field(default_factory=Counter)
+
+
+class Ledger:
+    """Accounts of all peers.
+
+    >>> ledger = Ledger()
+    >>> ledger.record_verdict(peer="bob", accepted=False, reason="bad_logp", num_bytes=120)
+    >>> ledger.account("bob").rejected
+    Counter({'bad_logp': 1})
+    """
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, PeerAccount] = {}
+
+    def peers(self) -> list[str]:
+        """Names of the peers with an account, sorted."""
+        return sorted(self._accounts)
+
+    def account(self, peer: str) -> PeerAccount:
+        """The peer's account; it begins with the first call."""
+        return self._accounts.setdefault(peer, PeerAccount())
+
+    def record_verdict(
+        self, *, peer: str, accepted: bool, num_bytes: int, reason: str | None = None, reward_mismatches: int = 0
+    ) -> None:
+        """Count one group that the gate has judged.
+
+        Raises:
+            ValueError: accepted with a reason, or rejected without one.
+        """
+        if accepted == (reason is not None):
+            raise ValueError("a verdict is either accepted, or rejected with a reason")
+        account = self.account(peer)
+        account.received += 1
+        account.num_bytes += num_bytes
+        account.reward_mismatches += reward_mismatches
+        if reason is None:
+            account.accepted += 1
+        else:
+            account.rejected[reason] += 1
+
+    def record_use(self, peer: str, *, kept: int, dropped: Mapping[str, int]) -> None:
+        """Count the completions of a step: those learned from, and those dropped by reason."""
+        account = self.account(peer)
+        account.samples_kept += kept
+        account.samples_dropped.update(dropped)
+
+    def record_late(self, peer: str, num_parcels: int) -> None:
+        """Count parcels that came too late to be read."""
+        self.account(peer).late += num_parcels
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain data for a checkpoint or a report: peer -> counts."""
+        plain: dict[str, dict[str, Any]] = {}
+        for peer in self.peers():
+            account = self._accounts[peer]
+            plain[peer] = {
+                field.name: dict(sorted(value.items())) if isinstance(value, Counter) else value
+                for field in fields(account)
+                for value in [getattr(account, field.name)]
+            }
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Mapping[str, Any]]) -> Ledger:
+        """The ledger that `to_dict` described.
+
+        Raises:
+            ValueError: counts that no ledger can hold.
+        """
+        ledger = cls()
+        for peer, counts in plain.items():
+            values: dict[str, Any] = {
+                key: Counter(value) if isinstance(value, Mapping) else value for key, value in counts.items()
+            }
+            try:
+                account = PeerAccount(**values)
+            except TypeError as error:
+                raise ValueError(f"account of {peer!r}: {error}") from error
+            if account.received != account.accepted + account.rejected.total():
+                raise ValueError(f"account of {peer!r}: received is not accepted plus rejected")
+            ledger._accounts[peer] = account
+        return ledger
