@@ -26,7 +26,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--png", metavar="FILE", type=Path, help="the picture (default: report.png beside the page)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="the numbers as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,13 +46,18 @@ def run(args: argparse.Namespace) -> int:
             "choose other files with -o, --png and --json",
             code="E-REPORT-03",
         ) from error
-    print(comparison.verdict)
+    print(_printable(comparison.verdict))
     for note in comparison.notes:
-        print(f"  note: {note}")
+        print(_printable(f"  note: {note}"))
     for words, path in (("page", html), ("picture", png), ("numbers", args.json)):
         if path is not None and path.exists():
             print(f"  {words}: {path}")
     return 0
+
+
+def _printable(text: str) -> str:
+    """Without control characters: a run of a stranger's may name its nodes to steer the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _default_page(runs: list[Path]) -> Path:

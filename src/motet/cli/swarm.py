@@ -3,24 +3,97 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
 
-from motet.cli.options import add_dry_run, add_run_file, add_set
-from motet.config import dump_run_file, load_run_file
-from motet.errors import UsageError
+from motet.cli.options import add_dry_run, add_json, add_run_file, add_set
+from motet.config import RunFile, dump_run_file, load_run_file
+from motet.journal import RunDir
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the verb's arguments."""
-    parser = subparsers.add_parser("swarm", description="Run all nodes of a run file in this process.")
+    parser = subparsers.add_parser(
+        "swarm",
+        description="Run all nodes of a run file in this process. The same command continues an interrupted run.",
+    )
     add_run_file(parser)
     add_set(parser)
     add_dry_run(parser)
+    add_json(parser)
+    parser.add_argument("--clean", action="store_true", help="delete an earlier run of this name first")
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry it out."""
     run_file = load_run_file(args.file, args.set)
-    if not args.dry_run:
-        raise UsageError("motet swarm: only --dry-run so far", code="E-CLI-02")
-    print(dump_run_file(run_file), end="")
+    if args.dry_run:
+        print(dump_run_file(run_file), end="")
+        return 0
+    if args.clean:
+        remove_run(Path(run_file.run.dir) / run_file.run.name)
+    run_dir = _train(run_file)
+    summary = json.loads(run_dir.summary.read_text(encoding="utf-8"))
+    if args.json is not None:
+        args.json.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _print_end(summary, run_dir)
     return 0
+
+
+def remove_run(path: Path) -> None:
+    """Delete a run's directory, if there is one. Raises UsageError (E-RUN-02) for a folder that is no run."""
+    if path.exists():
+        shutil.rmtree(RunDir.open(path).path)
+
+
+def _train(run_file: RunFile) -> RunDir:
+    from motet.cli.progress import make_progress
+    from motet.cli.stopping import StopAfterRound
+    from motet.simulation import run_swarm
+
+    with StopAfterRound() as stop:
+        with make_progress(run_file.run.name) as progress:
+            outcome = run_swarm(run_file, observer=progress, should_stop=lambda: stop.asked)
+        if not outcome.finished:
+            stop.raise_stopped(
+                f"after round {outcome.rounds_done} of {run_file.run.rounds}; the same command resumes from there"
+            )
+    return outcome.run_dir
+
+
+def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
+    from rich.table import Table
+
+    from motet.cli.console import make_console
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("node", "model", "split", "before", "after", "completions", "bytes/token"):
+        table.add_column(title, no_wrap=True)
+    nodes = summary["nodes"]
+    assert isinstance(nodes, dict)
+    for name, node in nodes.items():
+        for split, ends in node["accuracy"].items():
+            table.add_row(
+                name,
+                node["model"],
+                {"test": "held-out", "ood": "out of distribution"}[split],
+                percent(ends["start"]["value"], ends["start"]["se"]),
+                percent(ends["end"]["value"], ends["end"]["se"]),
+                f"{node['completions_generated']:,}",
+                "-" if node["bytes_per_token"] is None else f"{node['bytes_per_token']:.1f}",
+            )
+    make_console().print(table)
+    print(f"models   {run_dir.path / 'models'}")
+    print(f"report   motet report {run_dir.path}")
+    sys.stdout.flush()
+
+
+def percent(value: float, se: float) -> str:
+    """An accuracy with its standard error, in percent.
+
+    >>> percent(0.4321, 0.015)
+    '43.2 +- 1.5 %'
+    """
+    return f"{100 * value:.1f} +- {100 * se:.1f} %"

@@ -120,8 +120,9 @@ def _line(loc: Loc, lines: Mapping[Loc, int]) -> int | None:
 
 def _source(path: str | Path, mistake: Mistake, lines: Mapping[Loc, int], flags: Mapping[Loc, str]) -> str:
     """Where a setting comes from: file and line, or the flag."""
-    for length in range(len(mistake.loc), 0, -1):
-        if mistake.loc[:length] in flags:
-            return f"--set {flags[mistake.loc[:length]]}"
-    line = _line(mistake.loc, lines)
+    loc = mistake.loc
+    for set_loc, flag in flags.items():
+        if loc[: len(set_loc)] == set_loc or (set_loc[: len(loc)] == loc and loc not in lines):
+            return f"--set {flag}"
+    line = _line(loc, lines)
     return str(path) if line is None else f"{path}:{line}"

@@ -186,16 +186,19 @@ def _say_unknown(loc: Loc, data: Mapping[str, Any]) -> str:
     far = _nearest(name, [key.rpartition(".")[2] for key in settings], cutoff=0.7)
     if far:
         return f"unknown; did you mean {next(key for key in settings if key.rpartition('.')[2] == far)}?"
-    return f"unknown; {_section_name(section)} has {', '.join(here or all_sections())}"
+    return f"unknown; {_section_name(section)} has {', '.join(here)}" if here else "unknown; " + _say_sections()
 
 
 def _say_unknown_section(name: str) -> str:
     if name in FOREIGN_SECTIONS:
         return f"unknown section; its settings stand in {FOREIGN_SECTIONS[name]} here"
-    sections = [section for section in all_sections() if "." not in section]
-    if nearest := _nearest(name, sections):
+    if nearest := _nearest(name, list(all_sections())):
         return f"unknown section; did you mean {_section_name(nearest)}?"
-    return f"unknown section; there are {', '.join(_section_name(section) for section in sections)}"
+    return "unknown section; " + _say_sections()
+
+
+def _say_sections() -> str:
+    return f"there are {', '.join(_section_name(section) for section in all_sections() if '.' not in section)}"
 
 
 def _say_foreign(name: str, word: str) -> str:
@@ -207,7 +210,7 @@ def _say_foreign(name: str, word: str) -> str:
 
 
 def _section_name(section: str) -> str:
-    return "a run file" if not section else "[[node]]" if section == "node" else f"[{section}]"
+    return "[[node]]" if section == "node" else f"[{section}]"
 
 
 def _nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str | None:

@@ -4,7 +4,7 @@ Knows records and policies; knows neither tasks nor peers' trustworthiness nor h
 """
 
 from motet.learner.batch import Batch, build_batch
-from motet.learner.checkpoint import load_learner, save_learner
+from motet.learner.checkpoint import load_learner, load_weights, save_learner
 from motet.learner.learner import Learner, Method, StepReport
 from motet.learner.optimizer import OptimizerOptions
 
@@ -16,5 +16,6 @@ __all__ = [
     "StepReport",
     "build_batch",
     "load_learner",
+    "load_weights",
     "save_learner",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from motet.errors import RunFailed
 from motet.learner.learner import Learner
+from motet.models import Policy
 
-WEIGHTS_FILE = "weights.safetensors"
+_WEIGHTS_FILE = "weights.safetensors"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _COUNTERS_FILE = "learner.json"
 
@@ -21,7 +23,7 @@ def save_learner(folder: Path, learner: Learner) -> None:
     """Write the state into an existing folder. The caller makes the folder appear as a whole, by renaming it."""
     optimizer = learner.optimizer
     weights = {name: master.detach().cpu() for name, master in zip(optimizer.names, optimizer.masters, strict=True)}
-    save_file(weights, folder / WEIGHTS_FILE)
+    save_file(weights, folder / _WEIGHTS_FILE)
     moments = {
         f"{name}/{key}": value.detach().cpu()
         for name, master in zip(optimizer.names, optimizer.masters, strict=True)
@@ -37,8 +39,9 @@ def load_learner(folder: Path, learner: Learner) -> None:
     Raises:
         RunFailed: E-CHECKPOINT-01 if a file is missing or damaged, or belongs to another model.
     """
-    load_weights(folder, learner)
     optimizer = learner.optimizer
+    _read_weights(folder, dict(zip(optimizer.names, optimizer.masters, strict=True)))
+    optimizer.publish()
     try:
         moments = load_file(folder / _OPTIMIZER_FILE)
         counters = json.loads((folder / _COUNTERS_FILE).read_text(encoding="utf-8"))
@@ -54,21 +57,23 @@ def load_learner(folder: Path, learner: Learner) -> None:
             }
 
 
+def load_weights(folder: Path, policy: Policy) -> None:
+    """Put a checkpoint's weights into a policy that was loaded in fp32. Raises RunFailed as `load_learner`."""
+    _read_weights(folder, policy.trainable())
+
+
 @torch.no_grad()
-def load_weights(folder: Path, learner: Learner) -> None:
-    """Load the weights alone. Raises RunFailed as `load_learner`."""
-    optimizer = learner.optimizer
+def _read_weights(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     try:
-        weights = load_file(folder / WEIGHTS_FILE)
+        weights = load_file(folder / _WEIGHTS_FILE)
     except (OSError, SafetensorError) as error:
         raise _damaged(folder, error) from error
-    if set(weights) != set(optimizer.names):
+    if set(weights) != set(tensors):
         raise _damaged(folder, "its weights have other names than this model's")
-    for name, master in zip(optimizer.names, optimizer.masters, strict=True):
-        if weights[name].shape != master.shape:
-            raise _damaged(folder, f"{name} has shape {tuple(weights[name].shape)}, not {tuple(master.shape)}")
-        master.copy_(weights[name])
-    optimizer.publish()
+    for name, tensor in tensors.items():
+        if weights[name].shape != tensor.shape:
+            raise _damaged(folder, f"{name} has shape {tuple(weights[name].shape)}, not {tuple(tensor.shape)}")
+        tensor.copy_(weights[name])
 
 
 def _damaged(folder: Path, why: object) -> RunFailed:

@@ -10,6 +10,7 @@ import torch
 from motet.errors import EnvironmentFault, UsageError
 from motet.models.lora import LoraOptions, add_lora
 from motet.models.policy import Policy
+from motet.models.quiet import no_progress_bars
 from motet.models.tiny import tiny_path
 from motet.models.tokenizer import Tokenizer
 
@@ -76,8 +77,9 @@ def _from_pretrained(name: str, source: str, dtype: torch.dtype) -> tuple[PreTra
             raise UsageError(f"node.model {name!r}: the folder {found}; give a Hugging Face folder", code="E-MODEL-02")
         source = str(folder)
     try:
-        inner = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        causal = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
+        with no_progress_bars():
+            inner = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            causal = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UsageError(f"node.model {name!r} cannot be loaded: {first_line}", code="E-MODEL-02") from error

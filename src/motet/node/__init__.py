@@ -4,9 +4,9 @@
 learner meet.
 """
 
-from motet.node.assembly import Assembly, assemble_nodes
+from motet.node.assembly import Assembly, assemble_nodes, policy_of, task_of
 from motet.node.examiner import Examiner
 from motet.node.node import Node, Phase, RoundReport
 from motet.node.sampling import derived_seed
 
-__all__ = ["Assembly", "Examiner", "Node", "Phase", "RoundReport", "assemble_nodes", "derived_seed"]
+__all__ = ["Assembly", "Examiner", "Node", "Phase", "RoundReport", "assemble_nodes", "derived_seed", "policy_of", "task_of"]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from motet.admission import Gate, GateRules
 from motet.config import NodeSettings, RunFile
-from motet.errors import UsageError
 from motet.generation import HFGenerator
 from motet.learner import Learner, Method, OptimizerOptions
 from motet.models import Policy, load_policy
@@ -57,12 +56,6 @@ def assemble_nodes(run: RunFile, *, archives: Mapping[str, Archive]) -> Assembly
         MotetError: whatever task, models or settings have to say.
     """
     task = task_of(run)
-    if task.num_prompts("train") < run.rollout.prompts_per_round:
-        raise UsageError(
-            f"rollout.prompts_per_round is {run.rollout.prompts_per_round}, but task {task.name!r} has only "
-            f"{task.num_prompts('train')} training prompts",
-            code="E-TASK-09",
-        )
     alone = run.method.name == "on_policy"
     names = [settings.name for settings in run.node]
     shared = MemoryHub()
@@ -185,8 +178,9 @@ def _gate(run: RunFile, name: str, policy: Policy, task: Task, *, assignment: As
         collaboration=run.swarm.collaboration,
         max_group_size=run.admission.max_group_size,
         max_lag=_max_lag(run),
+        # The parser's own bounds stay looser than the rules', which give the clearer reasons.
         limits=WireLimits(
-            max_payload_bytes=run.admission.max_payload_bytes, max_group_size=run.admission.max_group_size
+            max_payload_bytes=run.admission.max_payload_bytes, max_group_size=16 * run.admission.max_group_size
         ),
     )
     return Gate(rules, task=task, decode=tokenizer.decode_completion, expected=assignment.expected)

@@ -178,7 +178,7 @@ def line_over_seeds(label: str, style: str, series: Sequence[Series], *, scale: 
         style=style,
         rounds=tuple(float(round) for round in rounds),
         values=tuple(point.value for point in known),
-        errors=tuple(point.se for point in known if point.se is not None),
+        errors=tuple(point.se or 0.0 for point in known) if len(series) > 1 else (),
     )
 
 

@@ -35,7 +35,8 @@ class Estimate:
 def over_seeds(estimates: Sequence[Estimate]) -> Estimate | None:
     """Mean over seeds with its standard error; one seed keeps the error of its evaluation, none gives None.
 
-    The standard error of n >= 2 seeds is sqrt(sum (x - mean)^2 / (n - 1)) / sqrt(n).
+    The standard error of n >= 2 seeds is sqrt(sum (x - mean)^2 / (n - 1)) / sqrt(n). Seeds that agree to the last
+    digit are one measurement (such as the same model before training, on the same prompts), which keeps its error.
 
     >>> two = over_seeds([Estimate(0.40, 0.01), Estimate(0.44, 0.01)])
     >>> round(two.value, 3), round(two.se, 3), two.over, two.n
@@ -43,7 +44,7 @@ def over_seeds(estimates: Sequence[Estimate]) -> Estimate | None:
     """
     if not estimates:
         return None
-    if len(estimates) == 1:
+    if len({estimate.value for estimate in estimates}) == 1:
         return estimates[0]
     n = len(estimates)
     mean = math.fsum(estimate.value for estimate in estimates) / n

@@ -21,11 +21,11 @@ MAX_EVENTS = 100
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _SPLITS = {"test": "in distribution", "ood": "out of distribution"}
 _STANDING_WORDS: dict[Standing, str] = {
-    "above": "above, by more than 2 standard errors",
-    "below": "below, by more than 2 standard errors",
-    "level": "level: within 2 standard errors and 3 points",
-    "unclear": "not separated at this length",
-    "unknown": "no standard error to judge by",
+    "above": "above",
+    "below": "below",
+    "level": "level",
+    "unclear": "not separated",
+    "unknown": "no standard error",
 }
 _PHASES = {
     "time/generate_s": "generate",
@@ -33,7 +33,7 @@ _PHASES = {
     "time/wait_s": "wait for peers",
     "time/evaluate_s": "evaluate",
 }
-_SHORT = 20  # characters of a cell that is not broken into lines
+_SHORT = 24  # characters of a cell that is not broken into lines
 _ROUTINE_EVENTS = frozenset({"started", "evaluated", "checkpoint", "finished"})
 
 
@@ -66,12 +66,17 @@ def _header(comparison: Comparison, title: str) -> str:
     kicker = f"motet report: {title}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     return (
-        f'<header>\n<p class="kicker">{escape(kicker)}</p>\n<h1>{escape(comparison.verdict)}</h1>\n'
+        f'<header>\n<p class="kicker">{escape(kicker)}</p>\n<h1>{escape(_unbroken(comparison.verdict))}</h1>\n'
         f'<div class="tiles">{"".join(_tile(comparison, node) for node in comparison.nodes)}</div>\n'
-        '<p class="soft">Held-out accuracy; &plusmn; is one standard error. '
-        "&quot;Above&quot; and &quot;below&quot; mean by more than two.</p>\n"
+        '<p class="soft">Held-out accuracy; &plusmn; is one standard error. Above and below: by more than two. '
+        "Level: within two, and within 3 points. Not separated: neither.</p>\n"
         f'<ul class="notes">{notes}</ul>\n</header>\n'
     )
+
+
+def _unbroken(text: str) -> str:
+    """A number stays on one line with its error."""
+    return text.replace(" \u00b1 ", "\u00a0\u00b1\u00a0")
 
 
 def _tile(comparison: Comparison, node: str) -> str:
@@ -182,11 +187,12 @@ def _ledger_table(comparison: Comparison) -> str:
     if not rows:
         return '<p class="soft">No groups of peers in the ledger.</p>'
     head = ["arm", "node", "from", "rejected, by reason", "dropped, by reason"]
-    counts = ["groups received", "accepted", "late", "completions kept", "share kept"]
+    counts = ["received", "accepted", "late", "kept", "share kept"]
     summed = "" if all(len(arm.runs) == 1 for arm in comparison.arms) else " Sums over seeds."
     return (
-        '<p class="soft">The gate accepts or rejects whole groups; the filter keeps or drops single completions of '
-        f"accepted groups.{summed}</p>{_table([*head, *counts], rows, num_text=5)}"
+        '<p class="soft">The gate accepts or rejects whole groups, so received, accepted, rejected and late count '
+        f"groups. The filter keeps or drops single completions of accepted groups.{summed}"
+        f"</p>{_table([*head, *counts], rows, num_text=5)}"
     )
 
 

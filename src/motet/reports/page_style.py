@@ -20,7 +20,7 @@ h3 { font-size: 1rem; margin: 1.75rem 0 .25rem; }
 p { margin: .5rem 0; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .tile { background: var(--box); border-radius: .5rem; padding: .8rem 1rem; }
-.tile b { display: block; font-size: 1.5rem; font-weight: 650; line-height: 1.35; overflow-wrap: normal; }
+.tile b { display: block; font-size: 1.35rem; font-weight: 650; line-height: 1.4; white-space: nowrap; }
 .tile .name { font-weight: 600; }
 .soft, figcaption, .notes, .tile small { color: var(--soft); font-size: .9rem; }
 .notes { padding-left: 1.2rem; }

@@ -19,8 +19,8 @@ class PeerAccount:
         late: parcels discarded unread because they were too old.
         num_bytes: bytes of the received groups.
         reward_mismatches: claimed rewards that differed from those scored here.
-        samples_kept: completions that were learned from.
-        samples_dropped: completions of accepted groups that the filter dropped, by reason.
+        kept: completions that were learned from.
+        dropped: completions of accepted groups that the filter dropped, by reason.
     """
 
     received: int = 0
@@ -29,8 +29,8 @@ class PeerAccount:
     late: int = 0
     num_bytes: int = 0
     reward_mismatches: int = 0
-    samples_kept: int = 0
-    samples_dropped: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
 
 
 class Ledger:
@@ -75,8 +75,8 @@ class Ledger:
     def record_use(self, peer: str, *, kept: int, dropped: Mapping[str, int]) -> None:
         """Count the completions of a step: those learned from, and those dropped by reason."""
         account = self.account(peer)
-        account.samples_kept += kept
-        account.samples_dropped.update(dropped)
+        account.kept += kept
+        account.dropped.update(dropped)
 
     def record_late(self, peer: str, num_parcels: int) -> None:
         """Count parcels that came too late to be read."""

@@ -70,8 +70,8 @@ def test_counts_by_hand():
             "late": 3,
             "num_bytes": 200,
             "reward_mismatches": 2,
-            "samples_kept": 6,
-            "samples_dropped": {"advantage": 3, "kl": 1},
+            "kept": 6,
+            "dropped": {"advantage": 3, "kl": 1},
         }
     }
 

@@ -1,0 +1,148 @@
+"""`motet demo`: two models of different size learn together, beside training alone and beside naive sharing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from motet.cli.console import make_console
+from motet.cli.options import add_dry_run, add_json, add_set
+from motet.config import RunFile, dump_run_file, load_run_file
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from motet.cli.demo_view import DemoView
+    from motet.cli.workers import Workers
+    from motet.reports import Comparison
+
+DEMO_FILE = Path(__file__).with_name("demo.toml")
+_ARMS = {"on_policy": "alone", "nois": "NoIS", "f_tis": "F-TIS"}
+_POLL_S = 0.5
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the verb's arguments."""
+    parser = subparsers.add_parser(
+        "demo",
+        description="Train the two models that come with the package in three arms: each alone with the full batch, "
+        "together with F-TIS while each generates half, and together without any correction (NoIS). Ends with a table "
+        "and a page. The same command continues an interrupted demo.",
+    )
+    parser.add_argument("--dir", type=Path, default=Path("runs/demo"), help="folder for the runs [runs/demo]")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeat with seeds 0 to N-1 [1]")
+    parser.add_argument("--workers", type=int, metavar="N", help="arms side by side [one for each processor]")
+    parser.add_argument("--clean", action="store_true", help="delete an earlier demo in that folder first")
+    add_set(parser)
+    add_dry_run(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out."""
+    runs = [
+        load_run_file(DEMO_FILE, [*args.set, *_placement(args.dir, seed, method)])
+        for seed in range(args.seeds)
+        for method in _ARMS
+    ]
+    if args.dry_run:
+        print("\n".join(dump_run_file(run_file) for run_file in runs), end="")
+        return 0
+    began = time.monotonic()
+    _train(args, runs)
+    folders = [Path(run_file.run.dir) / run_file.run.name for run_file in runs]
+    from motet.reports import write_report
+
+    html, png = args.dir / "report.html", args.dir / "report.png"
+    comparison = write_report(folders, html=html, png=png)
+    make_console().print(_table(comparison))
+    print(f"\n{comparison.verdict}")
+    for note in comparison.notes:
+        print(f"note: {note}")
+    summary = args.json or args.dir / "summary.json"
+    seconds = round(time.monotonic() - began, 1)
+    summary.write_text(json.dumps({**comparison.to_json(), "seconds": seconds}, indent=2) + "\n", encoding="utf-8")
+    print(f"\npage     {html}\npicture  {png}\nnumbers  {summary}\nrun file {DEMO_FILE}")
+    return 0
+
+
+def _placement(folder: Path, seed: int, method: str) -> list[str]:
+    """Overrides that give an arm its place, seed and method."""
+    return [
+        f"run.dir={json.dumps(str(folder / f'seed_{seed}'))}",
+        f"run.name={json.dumps(method)}",
+        f"run.seed={seed}",
+        f"method.name={json.dumps(method)}",
+    ]
+
+
+def _train(args: argparse.Namespace, runs: Sequence[RunFile]) -> None:
+    from motet.cli.demo_view import ArmView, DemoView
+    from motet.cli.swarm import remove_run
+    from motet.cli.workers import Job, Workers
+
+    jobs, arms = [], []
+    for run_file in runs:
+        settings = run_file.run
+        path = Path(settings.dir) / settings.name
+        if args.clean:
+            remove_run(path)
+        label = _ARMS[run_file.method.name] + (f" seed {settings.seed}" if args.seeds > 1 else "")
+        overrides = [*args.set, *_placement(args.dir, settings.seed, run_file.method.name)]
+        flags = [word for override in overrides for word in ("--set", override)]
+        jobs.append(Job(label, ["swarm", str(DEMO_FILE), *flags], args.dir / "logs" / f"{settings.seed}_{settings.name}"))
+        arms.append(ArmView(label, path, settings.rounds))
+    view = DemoView(arms)
+    with Workers(jobs, at_once=args.workers or os.cpu_count() or 1) as workers:
+        try:
+            _watch(workers, view)
+        except KeyboardInterrupt as stop:
+            raise type(stop)(f"the same command continues the demo in {args.dir}") from None
+
+
+def _watch(workers: Workers, view: DemoView) -> None:
+    from rich.live import Live
+
+    console = make_console(stderr=True)
+    view.refresh()
+    if not console.is_terminal:
+        while workers.advance():
+            view.refresh()
+            for line in view.new_lines():
+                console.print(line, soft_wrap=True)
+            time.sleep(_POLL_S)
+        return
+    with Live(console=console, get_renderable=view.render, refresh_per_second=2, transient=True):
+        while workers.advance():
+            view.refresh()
+            time.sleep(_POLL_S)
+
+
+def _table(comparison: Comparison) -> Table:
+    from rich.table import Table
+
+    from motet.reports.estimates import as_percent
+
+    table = Table(title="held-out accuracy, sampled once at temperature 1, with one standard error")
+    table.add_column("model")
+    table.add_column("on")
+    table.add_column("before", justify="right")
+    for arm in comparison.arms:
+        table.add_column(arm.label, justify="right")
+    for node in comparison.nodes:
+        cells = [comparison.cells[node, arm.label] for arm in comparison.arms]
+        for split in comparison.splits:
+            starts = [cell.accuracy[split].start for cell in cells]
+            ends = [as_percent(cell.accuracy[split].end) for cell in cells]
+            words = {"test": "held-out sums", "ood": "longer sums (OOD)"}.get(split, split)
+            table.add_row(node, words, as_percent(starts[0]), *ends)
+        generated = [f"{cell.completions_generated:,.0f}" for cell in cells if cell.completions_generated is not None]
+        table.add_row("", "completions generated", "", *generated)
+        per_token = ["-" if cell.bytes_per_token is None else f"{cell.bytes_per_token:.1f}" for cell in cells]
+        table.add_row("", "bytes per token", "", *per_token, end_section=True)
+    return table

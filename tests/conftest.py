@@ -1,0 +1,104 @@
+"""Shared by all tests: one thread, no network, small models built on the spot.
+
+Nothing here imports torch before a test asks for a model, so that the light suites stay light.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from motet.models import Policy
+
+os.environ["OMP_NUM_THREADS"] = "1"  # what torch and every child process take their number of threads from
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+settings.register_profile("motet", deadline=None, derandomize=True)
+settings.load_profile("motet")
+
+_SMALL = {
+    "vocab_size": 16,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.25,  # large, so that the next token depends on the ones before
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "tie_word_embeddings": True,
+}
+_OF_ARCHITECTURE: dict[str, dict[str, object]] = {
+    "llama": {},
+    "qwen3": {"tie_word_embeddings": False},
+    "gemma2": {
+        "sliding_window": 6,
+        "final_logit_softcapping": 5.0,
+        "query_pre_attn_scalar": 8,
+        "attn_implementation": "eager",
+    },
+    "cohere": {"logit_scale": 0.25},
+    "granite": {"logits_scaling": 3.0},
+}
+
+
+@pytest.fixture
+def tiny_policy() -> Callable[..., Policy]:
+    """Loads a packaged model afresh: `tiny_policy("small")`."""
+
+    def load(size: str = "small", **options: object) -> Policy:
+        from motet.models import load_policy
+
+        return load_policy(f"tiny:{size}", device="cpu", **options)
+
+    return load
+
+
+@pytest.fixture
+def random_causal() -> Callable[..., object]:
+    """Builds a Hugging Face model of random weights: `random_causal("gemma2", seed=1)`."""
+
+    def build(architecture: str = "llama", *, seed: int = 0, **config: object) -> object:
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        options = {**_SMALL, **_OF_ARCHITECTURE[architecture], **config}
+        attention = options.pop("attn_implementation", "sdpa")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(
+                AutoConfig.for_model(architecture, **options), attn_implementation=attention
+            )
+        return model.float()
+
+    return build
+
+
+@pytest.fixture
+def random_policy(random_causal: Callable[..., object]) -> Callable[..., Policy]:
+    """Builds a policy of random weights on the packaged tokenizer; several end tokens if wanted."""
+
+    def build(
+        architecture: str = "llama", *, seed: int = 0, end_token_ids: tuple[int, ...] = (1,), **config: object
+    ) -> Policy:
+        import torch
+        from transformers import AutoTokenizer
+
+        from motet.models import Policy, Tokenizer, tiny_path
+
+        causal = random_causal(architecture, seed=seed, **config)
+        inner = AutoTokenizer.from_pretrained(tiny_path("tiny:small"))
+        tokenizer = Tokenizer(inner, end_token_ids=end_token_ids, vocab_size=causal.config.vocab_size)
+        label = f"random:{architecture}"
+        return Policy(label, model=causal, causal=causal, tokenizer=tokenizer, device=torch.device("cpu"))
+
+    return build

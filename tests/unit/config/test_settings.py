@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from motet.config import (
+    PRESETS,
+    AdmissionSettings,
+    LearnerSettings,
+    MethodSettings,
+    NodeSettings,
+    RolloutSettings,
+    RunFile,
+    RunSettings,
+    SwarmSettings,
+    TaskSettings,
+    all_settings,
+)
+
+# A new setting is a decision: it is added here by hand, and there are to be 60 at most.
+SETTINGS = [
+    "run.name",
+    "run.seed",
+    "run.rounds",
+    "run.dir",
+    "run.checkpoint_every",
+    "task.name",
+    "task.terms",
+    "task.ood_terms",
+    "task.test_file",
+    "task.ood_file",
+    "task.prompt_column",
+    "task.answer_column",
+    "task.reward",
+    "rollout.prompts_per_round",
+    "rollout.group_size",
+    "rollout.max_new_tokens",
+    "rollout.temperature",
+    "method.name",
+    "method.weights",
+    "method.rule",
+    "method.cap",
+    "method.level",
+    "method.epsilon",
+    "method.epsilon_high",
+    "method.kl_limit_nats",
+    "method.kl_estimator",
+    "method.kl_reduction",
+    "method.scale_rewards",
+    "learner.learning_rate",
+    "learner.schedule",
+    "learner.final_learning_rate",
+    "learner.warmup_rounds",
+    "learner.weight_decay",
+    "learner.max_grad_norm",
+    "learner.precision",
+    "learner.max_batch_tokens",
+    "swarm.collaboration",
+    "swarm.pace",
+    "swarm.deadline_s",
+    "swarm.max_lag",
+    "swarm.transport",
+    "admission.max_group_size",
+    "admission.max_payload_bytes",
+    "evaluation.every",
+    "evaluation.num_prompts",
+    "evaluation.final_num_prompts",
+    "node.name",
+    "node.model",
+    "node.lora.rank",
+    "node.lora.alpha",
+    "node.lora.target_modules",
+    "node.device",
+]
+
+TWO_NODES = (NodeSettings(name="a", model="tiny:small"), NodeSettings(name="b", model="tiny:large"))
+
+
+def run_file(**sections: Any) -> RunFile:
+    return RunFile(**{"run": RunSettings(name="x"), "node": TWO_NODES, **sections})
+
+
+def test_the_settings_are_these() -> None:
+    assert list(all_settings()) == SETTINGS
+    assert len(SETTINGS) <= 60
+
+
+def test_every_setting_is_described() -> None:
+    for setting in all_settings().values():
+        assert setting.description.endswith("."), setting.key
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "rule"),
+    [
+        ("on_policy", "none", "off"),
+        ("nois", "none", "off"),
+        ("vis", "vanilla", "off"),
+        ("tis", "truncated", "off"),
+        ("f_nois", "none", "either"),
+        ("f_vis", "vanilla", "either"),
+        ("f_tis", "truncated", "either"),
+    ],
+)
+def test_presets(name: Any, weights: str, rule: str) -> None:
+    method = MethodSettings(name=name)
+    assert (method.resolved_weights, method.resolved_rule) == (weights, rule) == PRESETS[name]
+
+
+def test_a_preset_is_overridden_part_by_part() -> None:
+    assert MethodSettings(name="f_tis", rule="both").resolved_rule == "both"
+    assert MethodSettings(name="f_tis", rule="both").resolved_weights == "truncated"
+    assert MethodSettings(name="f_tis", weights="none").resolved_weights == "none"
+    assert MethodSettings(name="nois", rule="either").resolved_rule == "either"
+
+
+def test_settings_are_frozen() -> None:
+    run = run_file()
+    with pytest.raises(ValidationError):
+        run.method.cap = 3.0
+
+
+@pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({"node": (TWO_NODES[0], TWO_NODES[0])}, ("node", 1, "name")),
+        ({"learner": LearnerSettings(warmup_rounds=201)}, ("learner", "warmup_rounds")),
+        (
+            {"learner": LearnerSettings(schedule="linear", learning_rate=1e-5, final_learning_rate=1e-4)},
+            ("learner", "final_learning_rate"),
+        ),
+        (
+            {
+                "rollout": RolloutSettings(group_size=2),
+                "node": (*TWO_NODES, NodeSettings(name="c", model="tiny:small")),
+                "swarm": SwarmSettings(collaboration="horizontal"),
+            },
+            ("rollout", "group_size"),
+        ),
+        ({"rollout": RolloutSettings(prompts_per_round=1)}, ("rollout", "prompts_per_round")),
+        ({"rollout": RolloutSettings(group_size=65)}, ("rollout", "group_size")),
+        ({"task": TaskSettings(terms=(3, 4), ood_terms=(4,))}, ("task", "ood_terms")),
+    ],
+)
+def test_contradictions_are_refused_and_located(sections: dict[str, Any], key: tuple[Any, ...]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        run_file(**sections)
+    (finding,) = caught.value.errors()
+    assert [contradiction.key for contradiction in finding["ctx"]["found"]] == [key]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"rollout": RolloutSettings(prompts_per_round=1), "node": TWO_NODES[:1]},
+        {"rollout": RolloutSettings(prompts_per_round=1), "method": MethodSettings(name="on_policy")},
+        {"rollout": RolloutSettings(group_size=65), "admission": AdmissionSettings(max_group_size=65)},
+        {"rollout": RolloutSettings(group_size=2), "swarm": SwarmSettings(collaboration="horizontal")},
+        {"learner": LearnerSettings(warmup_rounds=200)},
+        {"task": TaskSettings(name="sums.jsonl", terms=(3, 4), ood_terms=(4,))},
+    ],
+)
+def test_what_only_resembles_a_contradiction_is_accepted(sections: dict[str, Any]) -> None:
+    assert run_file(**sections).run.name == "x"
+
+
+def test_nodes_share_groups_unless_alone_or_on_policy() -> None:
+    assert run_file().shares_groups
+    assert not run_file(node=TWO_NODES[:1]).shares_groups
+    assert not run_file(method=MethodSettings(name="on_policy")).shares_groups
