@@ -15,7 +15,8 @@ Three policies, three log-probs of the same token:
 
   logp_gen    of the model that sampled it, at that time; travels with the completion
   logp_old    of the model that learns, before this round's step
-  logp_theta  of the model that learns, now: the only one with a gradient (equal in value to logp_old at one step a round)
+  logp_theta  of the model that learns, now: the only one with a gradient
+              (at one step a round equal in value to logp_old)
 
 Shapes: B samples (prompts x G), T tokens of the longest completion, so logp_old_BT is (B, T). P, one prompt's width.
 """
@@ -89,7 +90,7 @@ def sample(model, tokenizer, prompts: list[str], *, max_new_tokens: int = 24) ->
     token_BT, logp_BT, running_B = [], [], torch.ones(len(prompts), dtype=torch.bool)
     for _ in range(max_new_tokens):
         logits_BV = model(
-            input_ids=ids_BP, attention_mask=real_BP, position_ids=position_BP, past_key_values=cache, logits_to_keep=1
+            input_ids=ids_BP, attention_mask=real_BP, position_ids=position_BP, cache=cache, logits_to_keep=1
         ).logits[:, -1]
         logp_BV = torch.log_softmax(logits_BV.float(), dim=-1)  # temperature 1, no top-k, no top-p
         ids_BP = torch.multinomial(logp_BV.exp(), 1)
@@ -120,7 +121,7 @@ def group_advantages(reward_B: Tensor, group_size: int) -> Tensor:
     return torch.where(reward_NG.amax(1, keepdim=True) > reward_NG.amin(1, keepdim=True), advantage_NG, 0.0).view(-1)
 
 
-def ftis_loss(
+def ftis_loss(  # noqa: PLR0913 - the settings of the method
     logp_theta_BT: Tensor,
     logp_old_BT: Tensor,
     logp_gen_BT: Tensor,

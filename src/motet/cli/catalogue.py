@@ -142,12 +142,6 @@ _TASKS: Final = {
         "Out-of-distribution sums must be of lengths that are not trained on.",
         "Give lengths from 2 to 20, such as terms = [3, 4, 5, 6] and ood_terms = [7].",
     ),
-    "E-TASK-09": Entry(
-        "fewer prompts than a round needs",
-        "rollout.prompts_per_round is larger than the number of training prompts in the task.",
-        "A round draws different prompts, so the task must have that many.",
-        "Lower rollout.prompts_per_round, or add prompts to the file.",
-    ),
     "E-REWARD-01": Entry(
         "reward function not found",
         "task.reward names no built-in reward, and no file, module or function that can be loaded.",
@@ -225,18 +219,25 @@ _RUNS: Final = {
         "Runs are never overwritten.",
         "Resume it, choose another run.name, or delete its folder.",
     ),
-    "E-RUN-04": Entry(
-        "run directory cannot be written",
-        "A file of the run could not be read or written; the message has the system's reason.",
-        "The disk is full, a folder has been removed, or permissions have changed while the run was going.",
-        "Mend that and start the same command again: it resumes from the last checkpoint.",
+    "E-RUN-05": Entry(
+        "no checkpoint",
+        "The run, or the folder given for it, holds no checkpoint.",
+        "The run has not come as far as its first checkpoint (run.checkpoint_every), or the path is mistyped.",
+        "Wait for a checkpoint, continue the run with the command that started it, or check the path.",
+    ),
+    "E-DEMO-01": Entry(
+        "a part of the demo stopped",
+        "One of the runs that the demo compares ended before its time. The message has its last words and the file "
+        "with all that it said.",
+        "It was killed, memory or disk did not suffice, or it met an error of its own.",
+        "Read its last words. The demo's run file can be run alone with `motet swarm`.",
     ),
     "E-RESUME-01": Entry(
         "run directory holds another configuration",
         "The run that lies there was started with other settings than the run file has now.",
         "A resumed run must end with the numbers of an uninterrupted one, so its settings may not change on the way.",
-        "Restore the settings, or choose another run.name. The directory's config.toml has the settings that it was "
-        "started with.",
+        "Restore the settings, choose another run.name, or delete that run with --clean. The settings that it was "
+        "started with stand in its directory.",
     ),
     "E-CHECKPOINT-01": Entry(
         "damaged checkpoint",

@@ -95,7 +95,9 @@ def _train(args: argparse.Namespace, runs: Sequence[RunFile]) -> None:
         label = _ARMS[run_file.method.name] + (f" seed {settings.seed}" if args.seeds > 1 else "")
         overrides = [*args.set, *_placement(args.dir, settings.seed, run_file.method.name)]
         flags = [word for override in overrides for word in ("--set", override)]
-        jobs.append(Job(label, ["swarm", str(DEMO_FILE), *flags], args.dir / "logs" / f"{settings.seed}_{settings.name}"))
+        jobs.append(
+            Job(label, ["swarm", str(DEMO_FILE), *flags], args.dir / "logs" / f"{settings.seed}_{settings.name}")
+        )
         arms.append(ArmView(label, path, settings.rounds))
     view = DemoView(arms)
     with Workers(jobs, at_once=args.workers or os.cpu_count() or 1) as workers:

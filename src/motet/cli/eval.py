@@ -100,9 +100,7 @@ def _find(args: argparse.Namespace) -> tuple[RunFile, Iterator[tuple[str, Policy
     return _of_model(args.target, args.task or "running_sums")
 
 
-def _of_run(
-    run_dir: RunDir, checkpoint: Path | None, node: str | None
-) -> tuple[RunFile, Iterator[tuple[str, Policy]]]:
+def _of_run(run_dir: RunDir, checkpoint: Path | None, node: str | None) -> tuple[RunFile, Iterator[tuple[str, Policy]]]:
     run_file = load_run_file(run_dir.config)
     chosen = [settings for settings in run_file.node if node in (None, settings.name)]
     if not chosen:
@@ -114,9 +112,7 @@ def _of_run(
     return run_file, _from_checkpoint(run_file, chosen, folder)
 
 
-def _from_checkpoint(
-    run_file: RunFile, nodes: list[NodeSettings], folder: Path
-) -> Iterator[tuple[str, Policy]]:
+def _from_checkpoint(run_file: RunFile, nodes: list[NodeSettings], folder: Path) -> Iterator[tuple[str, Policy]]:
     from motet.learner import load_weights
     from motet.node import policy_of
 

@@ -117,8 +117,14 @@ def _node(name: str, model: str) -> Mapping[str, object]:
 def _section_lines(section: str, chosen: Mapping[str, object]) -> Iterator[str]:
     for setting in all_settings().values():
         if setting.key.rpartition(".")[0] == section:
-            yield from textwrap.wrap(setting.description, WIDTH, initial_indent="# ", subsequent_indent="# ")
+            yield from textwrap.wrap(_explained(setting), WIDTH, initial_indent="# ", subsequent_indent="# ")
             yield from _pairs({setting.key: chosen[setting.key]}) if setting.key in chosen else [_as_comment(setting)]
+
+
+def _explained(setting: Setting) -> str:
+    """The description, with the choices where it does not name them itself."""
+    named = all(choice in setting.description for choice in setting.choices)
+    return setting.description if named else f"{setting.description} {setting.allowed.capitalize()}."
 
 
 def _pairs(values: Mapping[str, object]) -> list[str]:

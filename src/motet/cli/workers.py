@@ -85,7 +85,9 @@ class Workers:
         """
         for job in self.jobs:
             if job.process is not None and not job.running and not job.finished:
-                raise RunFailed(f"{job.name} stopped: {job.last_words()}  (all of its output: {job.log})", code="E-DEMO-01")
+                raise RunFailed(
+                    f"{job.name} stopped: {job.last_words()}  (all of its output: {job.log})", code="E-DEMO-01"
+                )
         for job in self.jobs:
             if job.process is None and sum(other.running for other in self.jobs) < self._at_once:
                 self._start(job)

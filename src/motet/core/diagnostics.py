@@ -26,8 +26,8 @@ def loss_diagnostics(
 ) -> dict[str, float]:
     """Health of a whole batch, by metric name.
 
-    Of external samples (left out if there are none; tokens of samples with numbers that are not finite are not
-    counted in the first six):
+    Of external samples (left out if there are none; samples with a log-prob that is not finite do not count
+    in the first six):
 
         kl_gen_old/token_mean          mean k3 of a token, nats
         kl_gen_old/sum_p50, sum_p95    median and 95th percentile of a completion's summed k3, nats
@@ -64,7 +64,7 @@ def loss_diagnostics(
     """
     mask_BT, external_B = mask_BT.bool(), is_external_B.bool()
     known_BT = is_known(mask_BT, logp_old_BT, logp_gen_BT)
-    usable_BT = mask_BT & (known_BT == mask_BT).all(dim=1, keepdim=True) & torch.isfinite(advantage_B)[:, None]
+    usable_BT = mask_BT & (known_BT == mask_BT).all(dim=1, keepdim=True)
     ratio_BT = importance_weights(logp_old_BT, logp_gen_BT, mask_BT, kind="vanilla", level=level)
     weight_BT = importance_weights(logp_old_BT, logp_gen_BT, mask_BT, kind=weights, cap=cap, level=level)
     kl_B = kl_gen_old(logp_old_BT, logp_gen_BT, mask_BT)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from motet.errors import RunFailed
 from motet.generation.generator import Completion
 from motet.models import Policy
 
@@ -34,7 +35,11 @@ class HFGenerator:
         temperature: float,
         seed: int,
     ) -> list[list[Completion]]:
-        """See `Generator.generate`."""
+        """See `Generator.generate`.
+
+        Raises:
+            RunFailed: E-LEARN-02 if the model's outputs are not numbers.
+        """
         counts = [num_completions] * len(prompts) if isinstance(num_completions, int) else list(num_completions)
         rng = torch.Generator(device=self._policy.device).manual_seed(seed)
         results: list[list[Completion]] = [[] for _ in prompts]
@@ -107,7 +112,7 @@ class _RowBatch:
         length = torch.full((self._num_rows,), self._max_new_tokens, device=rows.device)
         stopped = torch.zeros(self._num_rows, dtype=torch.bool, device=rows.device)
         for step in range(self._max_new_tokens):
-            chosen, chosen_logp = _draw(self._policy.logits(self._hidden_ND), temperature, rng)
+            chosen, chosen_logp = _draw(self._log_probs(temperature), rng if temperature else None)
             token_ids[rows, step] = chosen
             logp[rows, step] = chosen_logp
             going_on = ~torch.isin(chosen, self._end_ids)
@@ -123,6 +128,17 @@ class _RowBatch:
             self._advance(chosen, step)
         return _to_completions(token_ids, logp, length, stopped)
 
+    def _log_probs(self, temperature: float) -> torch.Tensor:
+        """Log-probs of every row's next id; those of temperature 1 for greedy sampling."""
+        log_probs = torch.log_softmax(self._policy.logits(self._hidden_ND) / (temperature or 1.0), dim=-1)
+        if bool(log_probs.isnan().any()):
+            raise RunFailed(
+                f"{self._policy.label}: an output of the model is not a number; its weights are beyond repair: "
+                "lower learner.learning_rate, and start anew or from an earlier checkpoint",
+                code="E-LEARN-02",
+            )
+        return log_probs
+
     def _keep(self, keep: torch.Tensor) -> None:
         self._cache.batch_select_indices(keep)
         self._real, self._position = self._real[keep], self._position[keep]
@@ -135,10 +151,9 @@ class _RowBatch:
         )[:, 0]
 
 
-def _draw(logits: torch.Tensor, temperature: float, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """One id for each row and its log-prob, from the whole distribution; the likeliest id at temperature 0."""
-    log_probs = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
-    if temperature == 0:
+def _draw(log_probs: torch.Tensor, rng: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """One id for each row and its log-prob, from the whole distribution; the likeliest id without a generator."""
+    if rng is None:
         chosen = log_probs.argmax(dim=-1)
     else:
         chosen = torch.multinomial(log_probs.exp(), 1, generator=rng).squeeze(1)

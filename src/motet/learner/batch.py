@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from motet.core import group_advantages
+from motet.core import Scale, group_advantages
 from motet.records import Group, Rollout
 
 
@@ -43,6 +43,7 @@ class Batch:
     logp_gen_BT: torch.Tensor
 
     def __len__(self) -> int:
+        """Rollouts in the batch, B."""
         return len(self.rollouts)
 
     @property
@@ -57,7 +58,7 @@ def build_batch(
     *,
     prompt_ids: Callable[[str], Sequence[int]],
     joined: bool,
-    scale_rewards: str = "std",
+    scale_rewards: Scale = "std",
 ) -> Batch:
     """Rows and advantages of a round.
 

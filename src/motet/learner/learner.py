@@ -162,7 +162,7 @@ class Learner:
         learned_B = (reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
         metrics = {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
         if bool(learned_B.any()):
-            metrics |= self._backward(batch, learned_B, logp_old_BT)
+            metrics |= self._backward(batch, learned_B, logp_old_BT, reason_B)
             metrics |= self._step(number)
         metrics |= _batch_metrics(batch)
         metrics |= loss_diagnostics(
@@ -189,7 +189,7 @@ class Learner:
         scored_B = batch.is_external_B & (batch.advantage_B != 0)
         with torch.no_grad():
             for rows in self._micro_batches(batch, scored_B):
-                logp_old_BT[rows] = score_rows(self.policy, batch, rows).cpu()
+                logp_old_BT[rows] = score_rows(self.policy, batch, rows).to(logp_old_BT)
         kl_B = torch.zeros(len(batch))
         kl_B[scored_B] = kl_gen_old(
             logp_old_BT[scored_B],
@@ -208,36 +208,36 @@ class Learner:
         )
         return logp_old_BT, reason_B
 
-    def _backward(self, batch: Batch, learned_B: torch.Tensor, logp_old_BT: torch.Tensor) -> dict[str, float]:
-        """Add up the gradient over micro-batches; fills in logp_old of the own rows among them."""
+    def _backward(
+        self, batch: Batch, learned_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor
+    ) -> dict[str, float]:
+        """Add up the gradient over micro-batches; fills in logp_old of their rows, and which were not finite.
+
+        There is one step to a batch, so logp_old is logp_theta: its very numbers, not those of an earlier pass that
+        bf16 may have rounded otherwise. The filter has spoken already, so the loss gets the rows that it kept.
+        """
         device, method = self.policy.device, self.method
         loss = 0.0
         num_clipped = num_tokens = 0
         for rows in self._micro_batches(batch, learned_B):
             logp_theta_nT = score_rows(self.policy, batch, rows)
-            is_external_n = batch.is_external_B[rows].to(device)
-            logp_old_nT = torch.where(
-                is_external_n[:, None], logp_old_BT[rows].to(logp_theta_nT), logp_theta_nT.detach()
-            )
-            logp_old_BT[rows] = logp_old_nT.cpu()
             result = ftis_loss(
                 logp_theta_nT,
-                logp_old_nT,
+                logp_theta_nT.detach(),
                 batch.logp_gen_BT[rows].to(device),
                 batch.mask_BT[rows].to(device),
                 batch.advantage_B[rows].to(device),
-                is_external_n,
+                batch.is_external_B[rows].to(device),
                 epsilon=method.epsilon,
                 epsilon_high=method.epsilon_high,
                 weights=method.weights,
                 cap=method.cap,
                 level=method.level,
-                rule=method.rule,
-                kl_limit_nats=method.kl_limit_nats,
-                kl_estimator=method.kl_estimator,
-                kl_reduction=method.kl_reduction,
+                rule="off",
                 denominator=len(batch),
             )
+            logp_old_BT[rows] = logp_theta_nT.detach().to(logp_old_BT)
+            reason_B[rows] = result.reason_B.cpu()
             result.loss.backward()
             self.optimizer.collect_gradients()
             loss += float(result.loss.detach())
@@ -251,7 +251,7 @@ class Learner:
         if self._skipped_in_a_row >= _MAX_SKIPPED_IN_A_ROW:
             raise RunFailed(
                 f"{self.policy.label}: the gradient was not finite in {_MAX_SKIPPED_IN_A_ROW} steps in a row; "
-                "lower learner.learning_rate, or use learner.precision = \"fp32\"",
+                'lower learner.learning_rate, or use learner.precision = "fp32"',
                 code="E-LEARN-01",
             )
         self._policy_step += taken

@@ -3,8 +3,8 @@
 Knows neither tasks nor peers. torch and transformers are imported on use, so that asking for a path stays cheap.
 """
 
-from motet.models.policy import Policy
 from motet.models.loading import load_policy
+from motet.models.policy import Policy
 from motet.models.tiny import tiny_path
 from motet.models.tokenizer import Tokenizer
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from motet.errors import EnvironmentFault, UsageError
+from motet.errors import UsageError
 from motet.models.lora import LoraOptions, add_lora
 from motet.models.policy import Policy
 from motet.models.quiet import no_progress_bars
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TINY_PREFIX = "tiny:"
+_MAX_REASON = 200
 
 
 def load_policy(
@@ -61,12 +62,13 @@ def resolve_device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):
         raise UsageError(
-            f"node.device: this machine has no device {name!r}; use \"auto\" or \"cpu\"", code="E-MODEL-06"
+            f'node.device: this machine has no device {name!r}; use "auto" or "cpu"', code="E-MODEL-06"
         ) from None
     return device
 
 
 def _from_pretrained(name: str, source: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     looks_like_path = source.startswith((".", "/", "~")) or Path(source).exists()
@@ -79,10 +81,19 @@ def _from_pretrained(name: str, source: str, dtype: torch.dtype) -> tuple[PreTra
     try:
         with no_progress_bars():
             inner = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-            causal = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UsageError(f"node.model {name!r} cannot be loaded: {first_line}", code="E-MODEL-02") from error
+            causal, info = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        why = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
+        raise UsageError(f"node.model {name!r} cannot be loaded: {why}", code="E-MODEL-02") from error
+    absent = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
+    if absent:
+        raise UsageError(
+            f"node.model {name!r}: {len(absent)} of the weights that config.json asks for, such as {absent[0]}, are "
+            "missing in its files or have another shape; they would begin at random",
+            code="E-MODEL-02",
+        )
     return causal, inner
 
 

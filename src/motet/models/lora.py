@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -54,7 +55,9 @@ def add_lora(model: PreTrainedModel, options: LoraOptions, *, seed: int) -> torc
         target_modules=target,
         lora_dropout=0.0,
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # Between these two packages; neither we nor our users can do anything about it.
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         torch.manual_seed(seed)
         return get_peft_model(model, config)
 

@@ -9,4 +9,14 @@ from motet.node.examiner import Examiner
 from motet.node.node import Node, Phase, RoundReport
 from motet.node.sampling import derived_seed
 
-__all__ = ["Assembly", "Examiner", "Node", "Phase", "RoundReport", "assemble_nodes", "derived_seed", "policy_of", "task_of"]
+__all__ = [
+    "Assembly",
+    "Examiner",
+    "Node",
+    "Phase",
+    "RoundReport",
+    "assemble_nodes",
+    "derived_seed",
+    "policy_of",
+    "task_of",
+]

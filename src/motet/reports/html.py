@@ -274,25 +274,29 @@ def _events_table(comparison: Comparison) -> str:
 
 
 def _settings(comparison: Comparison) -> str:
-    runs = comparison.runs
-    keys = list(dict.fromkeys(key for run in runs for key in run.settings))
+    keys = list(dict.fromkeys(key for run in comparison.runs for key in run.settings))
     if not keys:
         return '<p class="soft">The runs left no config.toml.</p>'
-    values = {key: [run.settings.get(key, "-") for run in runs] for key in keys}
+    values = {key: ["; ".join(_values(arm, key)) for arm in comparison.arms] for key in keys}
     differing = [[key, *values[key]] for key in keys if len(set(values[key])) > 1]
     shared = [[key, values[key][0]] for key in keys if len(set(values[key])) == 1]
-    head = ["setting", *(f"{run.name}, seed {run.seed}" for run in runs)]
-    table = ""
-    if len(runs) > 1:
-        table = "<h3>Where the runs differ</h3>" + _table(head, differing, num_text=len(head))
-    heading = "Settings that all runs share" if len(runs) > 1 else "All settings"
+    head = ["setting", *(arm.label for arm in comparison.arms)]
+    several = len(comparison.arms) > 1
+    table = "<h3>Where the arms differ</h3>" + _table(head, differing, num_text=len(head)) if several else ""
+    heading = "Settings that all arms share" if several else "All settings"
     return f"{table}<details><summary>{heading}</summary>{_table(['setting', 'value'], shared, num_text=2)}</details>"
 
 
+def _values(arm: Arm, key: str) -> list[str]:
+    return list(dict.fromkeys(run.settings.get(key, "-") for run in arm.runs))
+
+
 def _commands(comparison: Comparison) -> str:
+    runs = comparison.runs
+    names = [f"{run.name}-again{f'-{position}' if len(runs) > 1 else ''}" for position, run in enumerate(runs, start=1)]
     lines = [
-        f"motet swarm {shlex.quote(str(run.path / 'config.toml'))} --set run.name={shlex.quote(f'{run.name}-again')}"
-        for run in comparison.runs
+        f"motet swarm {shlex.quote(str(run.path / 'config.toml'))} --set run.name={shlex.quote(name)}"
+        for run, name in zip(runs, names, strict=True)
     ]
     return (
         '<p class="soft">Each config.toml holds every setting, the seed included; the same machine and versions give '

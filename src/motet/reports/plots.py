@@ -38,6 +38,8 @@ _COLORS = {
 _MARKERS = {"on_policy": "s", "f_tis": "o", "nois": "^"}
 _SPARE_COLORS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8a800", _BLUE)
 _WIDTH_IN = 9.0
+# Fixed margins: measuring every label for a layout would double the time of a report.
+_LEFT_IN, _BOTTOM_IN, _PANEL_IN, _ROW_GAP_IN = 0.72, 0.5, 1.75, 0.42
 _STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": 10.5,
@@ -95,16 +97,28 @@ def draw_png(chart: Chart, path: Path) -> None:
 
 def _draw(chart: Chart, heading: str = "") -> Figure:
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     num_rows = math.ceil(len(chart.panels) / chart.num_columns)
-    top_in = 0.45 + (0.35 if heading else 0.0)
-    height_in = 2.3 * num_rows + top_in + 0.2
-    below_legend = (0.0, 0.0, 1.0, 1 - top_in / height_in)
-    figure = Figure(
-        figsize=(_WIDTH_IN, height_in), layout=ConstrainedLayoutEngine(rect=below_legend, w_pad=0.08, h_pad=0.06)
+    top_in = 0.75 + (0.35 if heading else 0.0)
+    height_in = top_in + num_rows * _PANEL_IN + (num_rows - 1) * _ROW_GAP_IN + _BOTTOM_IN
+    column_gap_in = 0.62 if chart.shows_ends else 0.22
+    inside_in = _WIDTH_IN - _LEFT_IN - column_gap_in - (chart.num_columns - 1) * column_gap_in
+    figure = Figure(figsize=(_WIDTH_IN, height_in))
+    all_axes = figure.subplots(
+        num_rows,
+        chart.num_columns,
+        squeeze=False,
+        sharey="row",
+        sharex=True,
+        gridspec_kw={
+            "left": _LEFT_IN / _WIDTH_IN,
+            "right": 1 - column_gap_in / _WIDTH_IN,
+            "top": 1 - top_in / height_in,
+            "bottom": _BOTTOM_IN / height_in,
+            "wspace": column_gap_in * chart.num_columns / inside_in,
+            "hspace": _ROW_GAP_IN / _PANEL_IN,
+        },
     )
-    all_axes = figure.subplots(num_rows, chart.num_columns, squeeze=False, sharey="row", sharex=True)
     colors = _line_colors(chart.panels)
     for position, axes in enumerate(all_axes.flat):
         if position >= len(chart.panels):
@@ -124,6 +138,8 @@ def _draw(chart: Chart, heading: str = "") -> Figure:
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel, colors: dict[str, str]) -> None:
+    from matplotlib.ticker import LogLocator
+
     axes.set_title(_label(panel.title))
     if panel.level is not None:
         axes.axhline(panel.level[0], color=_INK, linewidth=1.1, linestyle=":", zorder=1.5)
@@ -150,6 +166,7 @@ def _draw_panel(axes: Axes, chart: Chart, panel: Panel, colors: dict[str, str]) 
             _draw_line(axes, line, colors[line.label], has_ends=chart.shows_ends)
     if chart.kind == "log" and any(value > 0 for line in panel.lines for value in line.values):
         axes.set_yscale("log", nonpositive="mask")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
     if not panel.lines:

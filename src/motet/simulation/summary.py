@@ -44,7 +44,7 @@ def summarise(run: RunFile, run_dir: RunDir, assembly: Assembly, *, seconds: flo
 
 
 def _total(rows: Sequence[dict[str, Any]], name: str) -> float:
-    return sum(row.get(name, 0) for row in rows)
+    return float(sum(row.get(name, 0) for row in rows))
 
 
 def _ends(rows: Sequence[dict[str, Any]], split: str) -> dict[str, object]:

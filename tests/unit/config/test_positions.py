@@ -91,7 +91,7 @@ def leaves(value: Any, loc: Loc = ()) -> Iterator[tuple[Loc, Any]]:
 
 
 @given(texts())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_place_has_the_line_on_which_it_stands(text: str) -> None:
     places = dict(leaves(tomllib.loads(text)))
     lines = key_lines(text)

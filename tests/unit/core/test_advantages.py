@@ -5,7 +5,7 @@ import math
 import pytest
 import reference
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.core import group_advantages
@@ -68,7 +68,6 @@ def test_integer_rewards_and_gradients_of_rewards():
     assert advantage_B[0] == -advantage_B[1] > 0
 
 
-@settings(deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.floats(-10, 10), st.integers(-3, 3)), min_size=1, max_size=20),
     st.sampled_from(["std", "none"]),

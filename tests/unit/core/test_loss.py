@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import hypothesis
 import pytest
 import reference
 import torch
@@ -126,7 +125,6 @@ def padded(rows: list[list[float]], pad: float) -> torch.Tensor:
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows], dtype=torch.float64)
 
 
-@hypothesis.settings(deadline=None, derandomize=True)
 @given(SAMPLES, SETTINGS, st.sampled_from([0.0, -1.0, math.nan, -math.inf, math.inf]))
 def test_agrees_with_the_naive_reference(drawn, settings, pad):
     samples = to_samples(drawn)

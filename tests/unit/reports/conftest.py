@@ -132,10 +132,7 @@ def _ledger(nodes: Sequence[str], rounds: int) -> dict[str, Any]:
     return {node: {peer: row for peer in nodes if peer != node} for node in nodes}
 
 
-@pytest.fixture
-def write_run(tmp_path: Path) -> WriteRun:
-    """Writes a run; `nodes` maps name -> split -> (accuracy before, after)."""
-
+def _writer(folder_of_runs: Path) -> WriteRun:
     def write(
         method: str = "f_tis",
         *,
@@ -150,7 +147,7 @@ def write_run(tmp_path: Path) -> WriteRun:
         folder: str | None = None,
     ) -> Path:
         nodes = nodes or {"small": {"test": (0.30, 0.43)}, "large": {"test": (0.24, 0.62)}}
-        run_dir = RunDir.create(tmp_path / (folder or f"seed_{seed}/{method}"), seed=seed)
+        run_dir = RunDir.create(folder_of_runs / (folder or f"seed_{seed}/{method}"), seed=seed)
         toml = _TOML.format(
             name=json.dumps(name), seed=seed, rounds=rounds, method=json.dumps(method), kl_limit=kl_limit
         )
@@ -167,3 +164,16 @@ def write_run(tmp_path: Path) -> WriteRun:
         return run_dir.path
 
     return write
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> WriteRun:
+    """Writes a run; `nodes` maps name -> split -> (accuracy before, after)."""
+    return _writer(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """One run for each arm of the demo, to read only."""
+    write = _writer(tmp_path_factory.mktemp("runs"))
+    return [write(method) for method in ("on_policy", "f_tis", "nois")]

@@ -58,12 +58,13 @@ def _page(*paths: Path) -> tuple[str, Page]:
     return html, Page(html)
 
 
-def _three(write_run: WriteRun) -> list[Path]:
-    return [write_run(method) for method in ("on_policy", "f_tis", "nois")]
+@pytest.fixture(scope="module")
+def three(three_runs: list[Path]) -> tuple[str, Page]:
+    return _page(*three_runs)
 
 
-def test_order_verdict_first(write_run: WriteRun) -> None:
-    _, page = _page(*_three(write_run))
+def test_order_verdict_first(three: tuple[str, Page]) -> None:
+    _, page = three
     headings = [
         "F-TIS ends level", "Held-out accuracy", "Differences at the end", "Curves", "Cost", "Who learned from whom",
         "Time per phase", "Events", "Settings", "Run it again", "Runs, seeds and versions",
@@ -74,8 +75,8 @@ def test_order_verdict_first(write_run: WriteRun) -> None:
     assert "loss" not in page.text.lower()
 
 
-def test_the_numbers_are_on_it(write_run: WriteRun) -> None:
-    _, page = _page(*_three(write_run))
+def test_the_numbers_are_on_it(three: tuple[str, Page]) -> None:
+    _, page = three
     for text in (
         "43.0 \u00b1 1.0 %",
         "5,120",
@@ -92,8 +93,8 @@ def test_the_numbers_are_on_it(write_run: WriteRun) -> None:
         assert text in page.text, text
 
 
-def test_no_network_and_no_script(write_run: WriteRun) -> None:
-    html, page = _page(*_three(write_run))
+def test_no_network_and_no_script(three: tuple[str, Page]) -> None:
+    html, page = three
     assert "http://" not in html
     assert "https://" not in html
     assert "//" not in html.replace("</", "")
@@ -123,12 +124,10 @@ def test_texts_of_strangers_stay_text(write_run: WriteRun) -> None:
     assert page.tags.count("style") >= 1
 
 
-@pytest.mark.parametrize("is_finished", [True, False])
-def test_one_run_by_itself(write_run: WriteRun, *, is_finished: bool) -> None:
-    _, page = _page(write_run("f_tis", is_finished=is_finished))
-    assert "change" in page.text
-    assert "small improved" in page.text
-    assert ("interrupted after round 20 of 20" in page.text) is not is_finished
+def test_an_interrupted_run_by_itself(write_run: WriteRun) -> None:
+    _, page = _page(write_run("f_tis", is_finished=False, nodes={"small": {"test": (0.3, 0.4)}}))
+    for text in ("change", "small improved", "interrupted after round 20 of 20", "interrupted, 20 of 20 rounds"):
+        assert text in page.text, text
 
 
 def test_a_run_with_next_to_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+# make demo   set up, then watch two different models learn together (about 4 minutes on two cores)
+# make test   set up, then run the tests
+# make check  format, lint, types, layers
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check format results oracle clean
+
+demo: $(READY)
+	$(BIN)/motet demo
+
+test: $(READY)
+	$(BIN)/pytest -n auto
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The numbers of docs/results.md: five seeds of the demo (about 20 minutes on two cores).
+results: $(READY)
+	$(BIN)/motet demo --seeds 5 --dir runs/results --json runs/results/summary.json
+
+# TRL's own loss, live, against ours.
+oracle: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt '.[trl]'
+	$(BIN)/pytest -m oracle tests/oracle
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "motet needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
