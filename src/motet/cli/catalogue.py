@@ -254,6 +254,12 @@ _RUNS: Final = {
         'Lower learner.learning_rate, lengthen learner.warmup_rounds, or set learner.precision = "fp32". The last '
         "checkpoint is from before.",
     ),
+    "E-LEARN-02": Entry(
+        "the model's outputs are not numbers",
+        "While sampling, an output of the model was not a number (NaN).",
+        "A step has broken the weights, or the model's folder holds broken ones.",
+        "Lower learner.learning_rate and start anew, or delete the newest folder in checkpoints and run the same command.",
+    ),
     "E-SWARM-01": Entry(
         "two nodes of one name",
         "Two nodes of the run have the same name.",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_PIPE_WIDTH = 120
 
 
 def make_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr.
 
     Colours and live views only on a terminal. NO_COLOR (set to anything but nothing) takes the colours away,
-    FORCE_COLOR gives them to a pipe too, TERM=dumb does without both. Rich is imported here, not at start.
+    FORCE_COLOR gives them to a pipe too, TERM=dumb does without both. A pipe has no width: tables get 120 columns
+    there, unless COLUMNS says otherwise. Rich is imported here, not at start.
     """
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
+    return console

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from motet.cli.demo_view import DemoView
     from motet.cli.workers import Workers
     from motet.reports import Comparison
+    from motet.reports.estimates import Estimate
 
 DEMO_FILE = Path(__file__).with_name("demo.toml")
 _ARMS = {"on_policy": "alone", "nois": "NoIS", "f_tis": "F-TIS"}
@@ -126,25 +127,26 @@ def _watch(workers: Workers, view: DemoView) -> None:
 
 
 def _table(comparison: Comparison) -> Table:
+    from rich import box
     from rich.table import Table
 
-    from motet.reports.estimates import as_percent
-
-    table = Table(title="held-out accuracy, sampled once at temperature 1, with one standard error")
+    table = Table(title="accuracy in %, each prompt sampled once, with one standard error", box=box.SIMPLE)
     table.add_column("model")
-    table.add_column("on")
-    table.add_column("before", justify="right")
-    for arm in comparison.arms:
-        table.add_column(arm.label, justify="right")
+    table.add_column("")
+    for title in ("before", *(arm.label for arm in comparison.arms)):
+        table.add_column(title, justify="right", no_wrap=True)
     for node in comparison.nodes:
         cells = [comparison.cells[node, arm.label] for arm in comparison.arms]
         for split in comparison.splits:
-            starts = [cell.accuracy[split].start for cell in cells]
-            ends = [as_percent(cell.accuracy[split].end) for cell in cells]
+            ends = [_percent(cell.accuracy[split].end) for cell in cells]
             words = {"test": "held-out sums", "ood": "longer sums (OOD)"}.get(split, split)
-            table.add_row(node, words, as_percent(starts[0]), *ends)
-        generated = [f"{cell.completions_generated:,.0f}" for cell in cells if cell.completions_generated is not None]
-        table.add_row("", "completions generated", "", *generated)
-        per_token = ["-" if cell.bytes_per_token is None else f"{cell.bytes_per_token:.1f}" for cell in cells]
-        table.add_row("", "bytes per token", "", *per_token, end_section=True)
+            table.add_row(node, words, _percent(cells[0].accuracy[split].start), *ends)
+        table.add_row("", "completions generated", "", *(f"{cell.completions_generated or 0:,.0f}" for cell in cells))
+        table.add_row("", "bytes per token", "", *(f"{cell.bytes_per_token or 0:.1f}" for cell in cells))
+        table.add_section()
     return table
+
+
+def _percent(estimate: Estimate | None) -> str:
+    """Accuracy and standard error in percent, without the sign: the table's title has it."""
+    return "-" if estimate is None else f"{100 * estimate.value:.1f} \u00b1 {100 * (estimate.se or 0.0):.1f}"

@@ -78,7 +78,7 @@ def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
             table.add_row(
                 name,
                 node["model"],
-                {"test": "held-out", "ood": "out of distribution"}[split],
+                {"test": "held-out", "ood": "OOD"}[split],
                 percent(ends["start"]["value"], ends["start"]["se"]),
                 percent(ends["end"]["value"], ends["end"]["se"]),
                 f"{node['completions_generated']:,}",

@@ -82,8 +82,8 @@ def _from_pretrained(name: str, source: str, dtype: torch.dtype) -> tuple[PreTra
         with no_progress_bars():
             inner = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
             causal, info = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True
-        )
+                source, dtype=dtype, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True
+            )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         why = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
         raise UsageError(f"node.model {name!r} cannot be loaded: {why}", code="E-MODEL-02") from error

@@ -164,6 +164,8 @@ def process_charts(comparison: Comparison) -> list[Chart]:
 def line_over_seeds(label: str, style: str, series: Sequence[Series], *, scale: float = 1.0) -> Line | None:
     """Mean over seeds on the rounds that all have, with the standard error of several; None without such rounds.
 
+    x counts the rounds that are done: the journal's round -1, before training, is 0.
+
     >>> line_over_seeds("F-TIS", "f_tis", [Series((0, 1), (1.0, 2.0)), Series((0, 1, 2), (3.0, 2.0, 9.0))]).values
     (2.0, 2.0)
     """
@@ -176,7 +178,7 @@ def line_over_seeds(label: str, style: str, series: Sequence[Series], *, scale: 
     return Line(
         label=label,
         style=style,
-        rounds=tuple(float(round) for round in rounds),
+        rounds=tuple(float(round + 1) for round in rounds),
         values=tuple(point.value for point in known),
         errors=tuple(point.se or 0.0 for point in known) if len(series) > 1 else (),
     )

@@ -128,7 +128,7 @@ def _draw(chart: Chart, heading: str = "") -> Figure:
         if position % chart.num_columns == 0:
             axes.set_ylabel(chart.unit)
         if position + chart.num_columns >= len(chart.panels):
-            axes.set_xlabel("round")
+            axes.set_xlabel("rounds done")
             axes.tick_params(labelbottom=True)
     if chart.shows_ends:
         for axes, panel in zip(all_axes.flat, chart.panels, strict=False):

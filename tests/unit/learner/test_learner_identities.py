@@ -103,7 +103,7 @@ def test_micro_batches_change_nothing(
     report, again = whole.learner.learn(*round_of_groups), split.learner.learn(*round_of_groups)
     assert_alike(split.gradients[0], whole.gradients[0], tolerance)
     assert report.uses == again.uses
-    assert report.metrics == pytest.approx(again.metrics, rel=1e-3, abs=1e-6)
+    assert report.metrics == pytest.approx(again.metrics, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("max_batch_tokens", [40, 16384])
@@ -125,32 +125,32 @@ def test_the_order_of_groups_and_rollouts_changes_nothing(
 
 
 def test_padding_changes_nothing(random_policy, make_learner, round_of_groups, sample_groups, assert_alike):
-    """A long group of no variance makes every row of the batch longer, and adds to the denominator only."""
+    """A long group of no variance makes every row of the batch longer, and doubles the denominator."""
     own, foreign = round_of_groups
-    long = sample_groups(random_policy(), "ann", ["train/4"], size=3, rewards=[0.0] * 3, max_new_tokens=40, seed=9)
+    num_rows = sum(len(group.rollouts) for group in (*own, *foreign))
+    long = sample_groups(
+        random_policy(), "ann", ["train/4"], size=num_rows, rewards=[0.0] * num_rows, max_new_tokens=40, seed=9
+    )
     assert max(len(rollout.token_ids) for rollout in long[0].rollouts) > 20
     plain, padded = (make_learner(random_policy(), dtype=torch.float64) for _ in range(2))
     plain.learner.learn(own, foreign)
     padded.learner.learn([*own, *long], foreign)
-    num_rows = sum(len(group.rollouts) for group in (*own, *foreign))
-    scale = (num_rows + 3) / num_rows
-    scaled = {name: gradient * scale for name, gradient in padded.gradients[0].items()}
-    assert_alike(scaled, plain.gradients[0], 1e-10)
+    doubled = {name: 2 * gradient for name, gradient in padded.gradients[0].items()}
+    assert_alike(doubled, plain.gradients[0], 1e-10)
 
 
-def test_own_groups_alone_are_plain_grpo(random_policy, make_learner, round_of_groups, texts):
-    """Log-probs as the learner has them itself, so that every weight is 1: then all methods take the same step."""
+def test_own_groups_alone_are_plain_grpo(random_policy, make_learner, round_of_groups, assert_alike, texts):
+    """With log-probs that are the learner's own every weight is 1, nothing is filtered: all methods are one."""
     own, _ = round_of_groups
-    policy = random_policy()
-    exact = [rescored(policy, group, texts) for group in own]
-    steps = []
-    for weights, rule in [("none", "off"), ("truncated", "either"), ("vanilla", "both")]:
-        watched = make_learner(random_policy(), weights=weights, rule=rule)
-        watched.learner.learn(exact, [])
-        steps.append(watched.weights())
-    assert any(not torch.equal(steps[0][name], p) for name, p in random_policy().trainable().items())
-    for other in steps[1:]:
-        assert all(torch.allclose(other[name], steps[0][name], rtol=0, atol=2e-6) for name in other)
+    exact = [rescored(random_policy(), group, texts) for group in own]
+    grpo = make_learner(random_policy(), weights="none", rule="off")
+    grpo.learner.learn(exact, [])
+    for weights, rule in [("truncated", "either"), ("vanilla", "both")]:
+        other = make_learner(random_policy(), weights=weights, rule=rule)
+        report = other.learner.learn(exact, [])
+        assert_alike(other.gradients[0], grpo.gradients[0], 1e-5)
+        assert report.metrics["self_check/weight_mean"] == pytest.approx(1.0, abs=1e-5)
+        assert report.uses == {}
 
 
 def rescored(policy, group: Group, texts) -> Group:

@@ -32,7 +32,7 @@ def test_accuracy_has_a_panel_for_each_node_and_split(write_run: WriteRun) -> No
     panel = chart.panels[0]
     assert [line.label for line in panel.lines] == ["alone", "F-TIS"]
     assert panel.level == (pytest.approx(30.0), "")
-    assert panel.lines[0].rounds[0] == -1
+    assert panel.lines[0].rounds[0] == 0
     assert panel.lines[0].values[-1] == pytest.approx(50.0)
     assert panel.lines[0].end_error == pytest.approx(1.0)
     assert panel.lines[0].errors == ()
@@ -70,7 +70,7 @@ def test_long_series_are_averaged_and_short_ones_left() -> None:
 def test_seeds_meet_on_the_rounds_they_share() -> None:
     line = line_over_seeds("x", "f_tis", [Series((0, 1, 2), (1.0, 2.0, 9.0)), Series((1, 2), (4.0, 9.0))])
     assert line is not None
-    assert line.rounds == (1.0, 2.0)
+    assert line.rounds == (2.0, 3.0)
     assert line.values == (3.0, 9.0)
     assert line.errors == (1.0, 0.0)
     assert line_over_seeds("x", "f_tis", [Series((0,), (1.0,)), Series((1,), (1.0,))]) is None
