@@ -40,21 +40,21 @@ def load_learner(folder: Path, learner: Learner) -> None:
         RunFailed: E-CHECKPOINT-01 if a file is missing or damaged, or belongs to another model.
     """
     optimizer = learner.optimizer
-    _read_weights(folder, dict(zip(optimizer.names, optimizer.masters, strict=True)))
+    masters = dict(zip(optimizer.names, optimizer.masters, strict=True))
+    _read_weights(folder, masters)
     optimizer.publish()
     try:
-        moments = load_file(folder / _OPTIMIZER_FILE)
+        saved = load_file(folder / _OPTIMIZER_FILE)
         counters = json.loads((folder / _COUNTERS_FILE).read_text(encoding="utf-8"))
         learner.restore_counters(counters)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, error) from error
-    for name, master in zip(optimizer.names, optimizer.masters, strict=True):
-        keys = [key for key in moments if key.rpartition("/")[0] == name]
-        if keys:
-            optimizer.adamw.state[master] = {
-                key.rpartition("/")[2]: moments[key].to("cpu" if key.endswith("/step") else master.device)
-                for key in keys
-            }
+    moments = _by_parameter(folder, saved, masters)
+    if bool(moments) != (learner.policy_step > 0):
+        raise _damaged(folder, f"{len(moments)} parameters have moments after {learner.policy_step} steps")
+    for name, parts in moments.items():
+        master = masters[name]  # the fused AdamW wants its step on the parameter's device too
+        optimizer.adamw.state[master] = {kind: value.to(master.device) for kind, value in parts.items()}
 
 
 def load_weights(folder: Path, policy: Policy) -> None:
@@ -74,6 +74,22 @@ def _read_weights(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         if weights[name].shape != tensor.shape:
             raise _damaged(folder, f"{name} has shape {tuple(weights[name].shape)}, not {tuple(tensor.shape)}")
         tensor.copy_(weights[name])
+
+
+def _by_parameter(
+    folder: Path, saved: Mapping[str, torch.Tensor], masters: Mapping[str, torch.Tensor]
+) -> dict[str, dict[str, torch.Tensor]]:
+    """AdamW's state of each parameter, all of it and of the right shape."""
+    moments: dict[str, dict[str, torch.Tensor]] = {}
+    for key, value in saved.items():
+        name, _, kind = key.rpartition("/")
+        moments.setdefault(name, {})[kind] = value
+    for name, parts in moments.items():
+        shapes = {kind: value.shape for kind, value in parts.items()}
+        master = masters.get(name)
+        if master is None or shapes != {"step": torch.Size(), "exp_avg": master.shape, "exp_avg_sq": master.shape}:
+            raise _damaged(folder, f"its optimiser state of {name} does not fit this model")
+    return moments
 
 
 def _damaged(folder: Path, why: object) -> RunFailed:

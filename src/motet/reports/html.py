@@ -14,6 +14,7 @@ from motet.reports.estimates import Standing, as_percent, as_points, standing
 from motet.reports.page_style import CSS
 from motet.reports.plots import draw_svg
 from motet.reports.run_view import PeerRow, RunView
+from motet.reports.samples import Answer, before_and_after
 
 MAX_EVENTS = 100
 """Rows of the table of events; the journal holds them all."""
@@ -44,6 +45,7 @@ def render_page(comparison: Comparison) -> str:
         _header(comparison, title),
         _section("Held-out accuracy", _accuracy_table(comparison) + _differences_table(comparison)),
         _section("Curves", _curves(comparison)),
+        _section("The same prompts before and after", _samples(comparison)),
         _section("Cost", _cost_table(comparison)),
         _section("Who learned from whom", _ledger_table(comparison)),
         _section("Time per phase", _time_table(comparison)),
@@ -155,6 +157,23 @@ def _figure(chart: Chart, name: str) -> str:
         f"<h3>{escape(chart.title)}</h3><figure><figcaption>{escape(chart.caption)}</figcaption>"
         f"{draw_svg(chart, name=name)}</figure>\n"
     )
+
+
+def _samples(comparison: Comparison) -> str:
+    """Answers of the first run together (or of the only one): what the numbers look like as text."""
+    run = next((run for run in comparison.runs if run.method != "on_policy"), comparison.runs[0])
+    rows = [
+        [view.name, _SPLITS.get(row.split, row.split), row.prompt, *_texts(row.before), *_texts(row.after)]
+        for view in run.nodes
+        for row in before_and_after(run, view.name)
+    ]
+    head = ["node", "prompts", "prompt", "before", "reward", "after", "reward"]
+    caption = f"<p>Run {escape(run.name)}, seed {run.seed}; one sample each.</p>"
+    return caption + _table(head, rows, num_text=len(head)) if rows else ""
+
+
+def _texts(answer: Answer) -> tuple[str, str]:
+    return answer.text, "-" if answer.reward is None else f"{answer.reward:g}"
 
 
 def _cost_table(comparison: Comparison) -> str:
@@ -330,6 +349,9 @@ def _whole(number: float | None) -> str:
 
 
 def _section(title: str, content: str) -> str:
+    """Nothing at all where there is nothing to show."""
+    if not content:
+        return ""
     return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>\n"
 
 

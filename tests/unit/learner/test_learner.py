@@ -206,7 +206,7 @@ class TestPrecision:
         moved = [float((p != before[name]).float().mean()) for name, p in watched.weights().items()]
         visible = [float((p != rounded[name]).float().mean()) for name, p in policy.trainable().items()]
         assert min(moved) > 0.5
-        assert max(visible) < 0.05
+        assert max(visible) < 0.2
         for name, parameter in policy.trainable().items():
             assert torch.equal(parameter, watched.weights()[name].bfloat16())
 

@@ -1,0 +1,93 @@
+"""Groups as arrays, and micro-batches under a token budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.learner import build_batch
+from motet.learner.batch import micro_batches
+from motet.records import Group, Rollout, SamplerInfo
+
+PROMPTS = {"train/0": [1, 2, 3], "train/1": [4]}
+
+
+def group(peer, prompt_id, lengths, rewards, *, round=0, temperature=1.0):
+    rollouts = tuple(
+        Rollout(np.arange(1, n + 1, dtype=np.uint32), np.full(n, -0.5, np.float32), "length", reward)
+        for n, reward in zip(lengths, rewards, strict=True)
+    )
+    return Group(peer, round, prompt_id, SamplerInfo("m", 0, temperature, "t"), rollouts)
+
+
+def build(own, foreign=(), **options):
+    return build_batch(own, foreign, prompt_ids=PROMPTS.__getitem__, **({"joined": False} | options))
+
+
+def test_rows():
+    own = [group("ann", "train/0", [2, 4], [1.0, 0.0], temperature=0.5)]
+    foreign = [group("bob", "train/1", [1, 3, 2], [0.0, 0.0, 1.0])]
+    batch = build(own, foreign)
+    assert len(batch) == 5
+    assert batch.peers == ["ann", "ann", "bob", "bob", "bob"]
+    assert batch.is_external_B.tolist() == [False, False, True, True, True]
+    assert batch.group_B.tolist() == [0, 0, 1, 1, 1]
+    assert [list(ids) for ids in batch.prompt_ids] == [[1, 2, 3]] * 2 + [[4]] * 3
+    assert batch.length_B.tolist() == [2, 4, 1, 3, 2]
+    assert batch.temperature_B.tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
+    assert batch.mask_BT.sum(dim=1).tolist() == [2, 4, 1, 3, 2]
+    assert batch.logp_gen_BT.tolist()[2] == [-0.5, 0.0, 0.0, 0.0]
+    half = 1 / 2**0.5
+    expected = [half, -half, -(1 / 3) / (1 / 3) ** 0.5, -(1 / 3) / (1 / 3) ** 0.5, (2 / 3) / (1 / 3) ** 0.5]
+    torch.testing.assert_close(batch.advantage_B, torch.tensor(expected), atol=5e-4, rtol=0)
+
+
+def test_advantages_that_are_not_scaled():
+    batch = build([group("ann", "train/0", [1, 1], [1.0, 0.5])], scale_rewards="none")
+    assert batch.advantage_B.tolist() == [0.25, -0.25]
+
+
+def test_the_mask_comes_from_lengths_not_from_ids():
+    zeros = Rollout(np.zeros(3, np.uint32), np.zeros(3, np.float32), "length", 1.0)
+    batch = build([Group("ann", 0, "train/0", SamplerInfo("m", 0, 1.0, "t"), (zeros,))])
+    assert batch.mask_BT.tolist() == [[True, True, True]]
+
+
+def test_shares_are_joined_by_prompt_and_round():
+    own = [group("ann", "train/0", [1, 1], [1.0, 1.0]), group("ann", "train/1", [1], [1.0])]
+    foreign = [
+        group("bob", "train/0", [1], [0.0]),
+        group("bob", "train/0", [1], [0.0], round=1),
+        group("cid", "train/1", [1], [1.0]),
+    ]
+    assert build(own, foreign, joined=True).group_B.tolist() == [0, 0, 1, 0, 2, 1]
+    assert build(own, foreign).group_B.tolist() == [0, 0, 1, 2, 3, 4]
+
+
+def test_no_rollout():
+    with pytest.raises(ValueError, match="at least one"):
+        build([])
+
+
+@given(
+    lengths=st.lists(st.tuples(st.sampled_from(sorted(PROMPTS)), st.integers(1, 30)), min_size=1, max_size=20),
+    max_tokens=st.integers(1, 100),
+    data=st.data(),
+)
+def test_micro_batches_hold_every_row_once_and_keep_to_the_budget(lengths, max_tokens, data):
+    batch = build([group("ann", prompt_id, [n], [0.0]) for prompt_id, n in lengths])
+    chosen = torch.tensor(sorted(data.draw(st.sets(st.integers(0, len(batch) - 1), min_size=1))))
+    slices = list(micro_batches(batch, chosen, max_tokens=max_tokens))
+    assert sorted(torch.cat(slices).tolist()) == chosen.tolist()
+    for rows in slices:
+        longest = max(len(batch.prompt_ids[i]) + int(batch.length_B[i]) for i in rows)
+        assert len(rows) == 1 or len(rows) * longest <= max_tokens
+
+
+def test_a_wide_budget_is_one_micro_batch():
+    batch = build([group("ann", "train/0", [3, 9, 1], [0.0] * 3)])
+    slices = list(micro_batches(batch, torch.arange(3), max_tokens=36))
+    assert [rows.tolist() for rows in slices] == [[2, 0, 1]]
