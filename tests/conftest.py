@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from motet.config import RunFile
     from motet.models import Policy
 
 os.environ["OMP_NUM_THREADS"] = "1"  # what torch and every child process take their number of threads from
@@ -102,3 +104,24 @@ def random_policy(random_causal: Callable[..., object]) -> Callable[..., Policy]
         return Policy(label, model=causal, causal=causal, tokenizer=tokenizer, device=torch.device("cpu"))
 
     return build
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., RunFile]:
+    """Builds small run files: `make_run("a", nodes={"ann": "tiny:small"}, swarm={"pace": "free"})`."""
+    from motet.config import RunFile
+
+    def make(name: str = "run", *, nodes: dict[str, str] | None = None, **sections: dict[str, object]) -> RunFile:
+        defaults: dict[str, dict[str, object]] = {
+            "run": {"name": name, "rounds": 5, "seed": 3, "dir": str(tmp_path), "checkpoint_every": 2},
+            "task": {"terms": (3, 4), "ood_terms": (5,)},
+            "rollout": {"prompts_per_round": 6, "group_size": 4, "max_new_tokens": 16},
+            "learner": {"learning_rate": 1e-3},
+            "evaluation": {"every": 2, "num_prompts": 6, "final_num_prompts": 8},
+        }
+        named = nodes or {"ann": "tiny:small", "bob": "tiny:small"}
+        merged = {key: {**defaults.get(key, {}), **sections.get(key, {})} for key in {*defaults, *sections}}
+        node = [{"name": name, "model": model, "device": "cpu"} for name, model in named.items()]
+        return RunFile.model_validate({**merged, "node": node})
+
+    return make

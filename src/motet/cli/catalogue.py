@@ -326,7 +326,7 @@ _FILES: Final = {
     ),
     "E-REPORT-04": Entry(
         "one file for two things",
-        "-o, --png and --json name the same file.",
+        "-o, --png, --md and --json name the same file.",
         "Each would overwrite the other.",
         "Give each a file of its own.",
     ),

@@ -25,6 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "-o", "--output", metavar="FILE", type=Path, help="the page (default: report.html beside the run)"
     )
     parser.add_argument("--png", metavar="FILE", type=Path, help="the picture (default: report.png beside the page)")
+    parser.add_argument("--md", metavar="FILE", type=Path, help="verdict and tables as Markdown")
     parser.add_argument("--json", metavar="FILE", type=Path, help="the numbers as JSON")
 
 
@@ -32,24 +33,27 @@ def run(args: argparse.Namespace) -> int:
     """Writes the report; prints the verdict and where it lies."""
     html = args.output or _default_page(args.runs)
     png = args.png or html.with_suffix(".png")
-    _refuse_same_file(html, png, args.json)
-    from motet.reports import write_report
+    _refuse_same_file(html, png, args.md, args.json)
+    from motet.reports import render_markdown, write_report
 
     try:
         comparison = write_report(args.runs, html=html, png=png)
+        if args.md is not None:
+            args.md.parent.mkdir(parents=True, exist_ok=True)
+            args.md.write_text(render_markdown(comparison), encoding="utf-8")
         if args.json is not None:
             args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.write_text(json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"{error.filename or html}: cannot be read or written ({error.strerror}); "
-            "choose other files with -o, --png and --json",
+            "choose other files with -o, --png, --md and --json",
             code="E-REPORT-03",
         ) from error
     print(_printable(comparison.verdict))
     for note in comparison.notes:
         print(_printable(f"  note: {note}"))
-    for words, path in (("page", html), ("picture", png), ("numbers", args.json)):
+    for words, path in (("page", html), ("picture", png), ("tables", args.md), ("numbers", args.json)):
         if path is not None and path.exists():
             print(f"  {words}: {path}")
     return 0
@@ -70,4 +74,4 @@ def _default_page(runs: list[Path]) -> Path:
 def _refuse_same_file(*paths: Path | None) -> None:
     given = [path.resolve() for path in paths if path is not None]
     if len(set(given)) < len(given):
-        raise UsageError("-o, --png and --json name the same file; give each its own", code="E-REPORT-04")
+        raise UsageError("-o, --png, --md and --json name the same file; give each its own", code="E-REPORT-04")

@@ -10,7 +10,7 @@
   checkpoints/round_<N>/    state after N rounds; `.round_<N>.partial` while it is being written
   archive/<node>.motet      every group that the node sampled
   models/<node>/            the trained model, an ordinary Hugging Face folder
-  report.html, .png, .md
+  report.html, report.png
 """
 
 from __future__ import annotations
@@ -127,11 +127,6 @@ class RunDir:
     def report_png(self) -> Path:
         """The report's curves as a picture."""
         return self.path / "report.png"
-
-    @property
-    def report_md(self) -> Path:
-        """The report as text."""
-        return self.path / "report.md"
 
     @property
     def completions_dir(self) -> Path:

@@ -5,7 +5,8 @@ reported by the same code. Imports neither torch nor, before it draws, matplotli
 """
 
 from motet.reports.compare import Comparison, compare
+from motet.reports.markdown import render_markdown
 from motet.reports.run_view import RunView, read_run
 from motet.reports.write import write_report
 
-__all__ = ["Comparison", "RunView", "compare", "read_run", "write_report"]
+__all__ = ["Comparison", "RunView", "compare", "read_run", "render_markdown", "write_report"]

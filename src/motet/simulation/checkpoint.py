@@ -69,6 +69,9 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
         first = position.rounds_done if position is not None else -1
         for journal in (run_dir.metrics, *(run_dir.completions(node.name) for node in run.node)):
             keep_rounds_below(journal, first)
+        if position is None:
+            for node in run.node:
+                run_dir.archive(node.name).unlink(missing_ok=True)
     return run_dir, position
 
 
@@ -100,7 +103,7 @@ def restore(position: Position, assembly: Assembly) -> None:
             if id(hub) not in restored:  # nodes that share a hub saved the same state
                 hub.restore(_hub_from_json(state["hub"]))
                 restored.add(id(hub))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(position.folder, error) from error
 
 

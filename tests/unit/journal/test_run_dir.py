@@ -29,7 +29,6 @@ def test_the_layout_is_what_other_tools_rely_on(run: RunDir) -> None:
         "summary.json": run.summary,
         "report.html": run.report_html,
         "report.png": run.report_png,
-        "report.md": run.report_md,
         "completions/kim.jsonl": run.completions("kim"),
         "archive/kim.motet": run.archive("kim"),
         "checkpoints/round_25": run.checkpoint(25),

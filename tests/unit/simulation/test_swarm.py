@@ -1,0 +1,383 @@
+"""Whole runs: repeatable, resumable, and with books that add up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from motet.errors import RunFailed, UsageError
+from motet.journal import read_jsonl
+from motet.journal.metrics import known
+from motet.records import read_archive
+from motet.simulation import Quiet, run_swarm
+
+LOCKSTEP = {"swarm": {"collaboration": "vertical", "pace": "lockstep"}}
+HORIZONTAL = {"swarm": {"collaboration": "horizontal", "pace": "lockstep"}}
+FREE = {"swarm": {"collaboration": "vertical", "pace": "free", "max_lag": 2}}
+FREE_HORIZONTAL = {"swarm": {"collaboration": "horizontal", "pace": "free", "max_lag": 2}}
+ALONE = {"method": {"name": "on_policy"}}
+KINDS = {"lockstep": LOCKSTEP, "horizontal": HORIZONTAL, "free": FREE, "free-horizontal": FREE_HORIZONTAL, "alone": ALONE}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+def kind(request):
+    return request.param
+
+
+def play(run, **options):
+    return run_swarm(run, observer=Quiet(), **options)
+
+
+def stop_after(*counts):
+    """`should_stop` for a run that is asked once a round: stops after these many rounds since the start."""
+    asked = 0
+
+    def should_stop():
+        nonlocal asked
+        asked += 1
+        return asked in counts
+
+    return should_stop
+
+
+def assert_same(first, second):
+    assert first["rows"] == second["rows"]
+    assert first["summary"] == second["summary"]
+    assert first["files"].keys() == second["files"].keys()
+    assert [name for name in first["files"] if first["files"][name] != second["files"][name]] == []
+
+
+class TestRepeatable:
+    def test_the_seed_decides_everything(self, make_run, results_of):
+        first, again = (results_of(play(make_run(name)).run_dir) for name in ("first", "again"))
+        assert_same(first, again)
+        other = results_of(play(make_run("other", run={"seed": 4})).run_dir)
+        assert other["rows"] != first["rows"]
+        assert other["files"]["models/ann/model.safetensors"] != first["files"]["models/ann/model.safetensors"]
+        assert other["files"]["archive/ann.motet"] != first["files"]["archive/ann.motet"]
+
+    def test_alone_means_alone(self, make_run, results_of):
+        """Under on_policy a node's run does not change by who else is in the file, and it does all the work."""
+        pair = results_of(play(make_run("pair", **ALONE)).run_dir)
+        single = results_of(play(make_run("single", nodes={"ann": "tiny:small"}, **ALONE)).run_dir)
+        assert [row for row in pair["rows"] if row["node"] == "ann"] == single["rows"]
+        assert pair["files"]["models/ann/model.safetensors"] == single["files"]["models/ann/model.safetensors"]
+        for row in pair["rows"]:
+            if row["round"] >= 0:
+                assert row["own/groups"] == 6
+                assert row["external/groups"] == row["wire/bytes_received"] == 0
+        assert all(node["ledger"] == {} for node in pair["summary"]["nodes"].values())
+
+
+class TestJournal:
+    @pytest.fixture
+    def run(self, make_run, kind):
+        return make_run(**kind)
+
+    def test_rows_and_metrics(self, run):
+        outcome = play(run)
+        assert outcome.finished
+        assert outcome.rounds_done == 5
+        rows = read_jsonl(outcome.run_dir.metrics)
+        assert [(row["round"], row["node"]) for row in rows] == [(r, n) for r in range(-1, 5) for n in ("ann", "bob")]
+        for row in rows:
+            names = row.keys() - {"round", "node"}
+            assert [name for name in names if not known(name)] == []
+            examined = row["round"] in {-1, 1, 3, 4}
+            assert ("accuracy/test" in names) == ("accuracy/ood" in names) == examined
+            if examined:
+                assert row["accuracy/test/num_prompts"] == (8 if row["round"] in {-1, 4} else 6)
+        assert outcome.run_dir.checkpoint_rounds() == [4, 5]
+        assert [event["kind"] for event in read_jsonl(outcome.run_dir.events)] == ["started", "finished"]
+
+    def test_every_group_has_one_fate(self, run):
+        """Sent is received, late or on its way; received is let in or rejected; let in is learned from or dropped."""
+        run_dir = play(run).run_dir
+        sent = {name: list(read_archive(run_dir.archive(name))) for name in ("ann", "bob")}
+        ledgers = {name: node["ledger"] for name, node in json.loads(run_dir.summary.read_text())["nodes"].items()}
+        if not run.shares_groups:
+            assert ledgers == {"ann": {}, "bob": {}}
+            return
+        state = json.loads((run_dir.checkpoint(5) / "swarm.json").read_text())
+        under_way = state["nodes"]["ann"]["hub"]["undelivered"]
+        for receiver, sender in (("ann", "bob"), ("bob", "ann")):
+            account = ledgers[receiver][sender]
+            waiting = [1 for to, peer, *_ in under_way if (to, peer) == (receiver, sender)]
+            assert account["received"] + account["late"] + len(waiting) == len(sent[sender])
+            assert account["received"] == account["accepted"] > 0
+            assert account["rejected"] == {}
+            assert account["reward_mismatches"] == 0
+            delivered = sent[sender][: account["accepted"]]
+            assert len({group.round for group in delivered}) in {4, 5}
+            num_samples = account["samples_kept"] + sum(account["samples_dropped"].values())
+            assert num_samples == sum(len(group.rollouts) for group in delivered)
+        if run.swarm.pace == "lockstep":
+            assert under_way == []
+
+    def test_nodes_share_the_work(self, run):
+        rows = [row for row in read_jsonl(play(run).run_dir.metrics) if row["round"] >= 0]
+        for round in range(5):
+            made = [row["own/completions"] for row in rows if row["round"] == round]
+            assert made == ([24, 24] if run.method.name == "on_policy" else [12, 12])
+
+
+class TestResumed:
+    def test_an_interrupted_run_ends_like_an_uninterrupted_one(self, make_run, results_of, kind):
+        whole = play(make_run("whole", **kind))
+        run = make_run("parts", **kind)
+        first = play(run, should_stop=stop_after(1))
+        assert (first.finished, first.rounds_done) == (False, 1)
+        second = play(run, should_stop=stop_after(2))
+        assert (second.finished, second.rounds_done) == (False, 3)
+        last = play(run)
+        assert (last.finished, last.rounds_done) == (True, 5)
+        parts, expected = results_of(last.run_dir), results_of(whole.run_dir)
+        assert last.run_dir.checkpoint_rounds() == [4, 5]
+        assert_same(parts, expected)
+        kinds = [event["kind"] for event in read_jsonl(last.run_dir.events)]
+        assert kinds == ["started", "stopped", "resumed", "stopped", "resumed", "finished"]
+
+    def test_different_models_bf16_and_an_adapter(self, make_run, results_of):
+        options = {"nodes": {"ann": "tiny:small", "bob": "tiny:large"}, "learner": {"precision": "bf16"}, "run": {"rounds": 3}}
+        runs = []
+        for name in ("whole", "parts"):
+            run = make_run(name, **options)
+            node = run.node[1].model_copy(update={"lora": {"rank": 2}})
+            runs.append(type(run).model_validate(run.model_dump() | {"node": [run.node[0].model_dump(), node.model_dump()]}))
+        play(runs[1], should_stop=stop_after(1))
+        whole, parts = (results_of(play(run).run_dir) for run in runs)
+        assert_same(parts, whole)
+        assert whole["summary"]["nodes"]["bob"]["trained_parameters"] < whole["summary"]["nodes"]["bob"]["parameters"] / 4
+
+    def test_a_finished_run_is_left_alone(self, make_run, results_of):
+        run = make_run(run={"rounds": 1})
+        before = results_of(play(run).run_dir)
+        outcome = play(run)
+        assert outcome.finished
+        assert_same(results_of(outcome.run_dir), before)
+        assert [event["kind"] for event in read_jsonl(outcome.run_dir.events)] == ["started", "finished"]
+
+    def test_a_stop_in_the_last_round_is_the_end(self, make_run):
+        assert play(make_run(run={"rounds": 2}), should_stop=stop_after(2)).finished
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"run": {"seed": 9}},
+            {"learner": {"learning_rate": 2e-3}},
+            {"run": {"rounds": 7}},
+            {"swarm": {"pace": "free"}},
+            {"nodes": {"ann": "tiny:small", "cid": "tiny:small"}},
+        ],
+        ids=["seed", "rate", "rounds", "pace", "nodes"],
+    )
+    def test_other_settings_are_refused(self, make_run, change):
+        play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
+        changed = {"run": {"rounds": 2}} | change
+        with pytest.raises(UsageError, match="other settings") as caught:
+            play(make_run(**changed))
+        assert caught.value.code == "E-RESUME-01"
+
+    def test_the_error_names_the_setting(self, make_run):
+        play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
+        with pytest.raises(UsageError, match=r"there: .*learning_rate = 0\.001.*here: .*learning_rate = 0\.002"):
+            play(make_run(run={"rounds": 2}, learner={"learning_rate": 2e-3}))
+
+    def test_from_an_older_checkpoint_if_the_newest_is_removed(self, make_run, results_of):
+        import shutil
+
+        whole = results_of(play(make_run("whole")).run_dir)
+        run = make_run("parts")
+        stopped = play(run, should_stop=stop_after(3))
+        assert stopped.run_dir.checkpoint_rounds() == [2, 3]
+        shutil.rmtree(stopped.run_dir.checkpoint(3))
+        assert_same(results_of(play(run).run_dir), whole)
+
+
+KILLER = """
+    import os, signal, sys
+    from motet.config import load_run_file
+    from motet.simulation import Quiet, checkpoint, run_swarm
+
+    class Killer(Quiet):
+        def __init__(self, count):
+            self.left = count
+
+        def _count(self):
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def phase(self, *args, **kwargs): self._count()
+        def evaluating(self, *args, **kwargs): self._count()
+        def round_done(self, *args, **kwargs): self._count()
+
+    def kill_in_the_middle_of_a_checkpoint():
+        real, calls = checkpoint.save_learner, []
+        def save_learner(folder, learner):
+            calls.append(1)
+            if len(calls) == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(folder, learner)
+        checkpoint.save_learner = save_learner
+
+    for path, when in zip(sys.argv[1::2], sys.argv[2::2]):
+        child = os.fork()
+        if child == 0:
+            if when == "checkpoint":
+                kill_in_the_middle_of_a_checkpoint()
+            run_swarm(load_run_file(path), observer=Killer(int(when) if when.isdigit() else 0))
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, (path, when, status)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_like_an_unharmed_one(make_run, results_of, tmp_path):
+    """kill -9 before the first checkpoint, in the middle of rounds, between rows, and while a checkpoint is written.
+
+    A round of the pair makes 8 events: generate and wait for each, then learn and a row for each.
+    """
+    from motet.config import dump_run_file
+
+    whole = results_of(play(make_run("whole")).run_dir)
+    times = ["3", "11", "17", "27", "36", "45", "checkpoint"]
+    arguments, runs = [], []
+    for number, when in enumerate(times):
+        run = make_run(f"killed{number}")
+        path = tmp_path / f"killed{number}.toml"
+        path.write_text(dump_run_file(run))
+        arguments += [str(path), when]
+        runs.append(run)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(KILLER), *arguments], check=True, cwd=tmp_path)
+    for run in runs:
+        outcome = play(run)
+        assert outcome.finished
+        assert_same(results_of(outcome.run_dir), whole)
+
+
+class TestDamage:
+    @pytest.fixture
+    def stopped(self, make_run):
+        run = make_run(run={"rounds": 3})
+        outcome = play(run, should_stop=stop_after(2))
+        return run, outcome.run_dir.checkpoint(2)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda state: "{",
+            lambda state: "[]",
+            lambda state: json.dumps(state | {"rounds_done": "many"}),
+            lambda state: json.dumps(state | {"nodes": {}}),
+            lambda state: json.dumps(state | {"nodes": []}),
+            lambda state: json.dumps(state | {"archive_bytes": None}),
+            lambda state: json.dumps(state | {"nodes": {name: node | {"ledger": []} for name, node in state["nodes"].items()}}),
+            lambda state: json.dumps(
+                state | {"nodes": {name: node | {"ledger": {"x": {"received": 1}}} for name, node in state["nodes"].items()}}
+            ),
+            lambda state: json.dumps(state | {"nodes": {name: node | {"hub": {}} for name, node in state["nodes"].items()}}),
+            lambda state: json.dumps(
+                state | {"nodes": {n: d | {"hub": d["hub"] | {"late": []}} for n, d in state["nodes"].items()}}
+            ),
+        ],
+        ids=["cut", "list", "count", "no-nodes", "nodes-list", "archives", "ledger", "account", "hub", "late"],
+    )  # fmt: skip
+    def test_a_damaged_state_is_one_line(self, stopped, change):
+        run, folder = stopped
+        state = json.loads((folder / "swarm.json").read_text())
+        (folder / "swarm.json").write_text(change(state))
+        with pytest.raises(RunFailed) as caught:
+            play(run)
+        assert caught.value.code == "E-CHECKPOINT-01"
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_a_lost_archive(self, stopped):
+        run, folder = stopped
+        (folder.parents[1] / "archive" / "ann.motet").unlink()
+        with pytest.raises(RunFailed, match="archive") as caught:
+            play(run)
+        assert caught.value.code == "E-ARCHIVE-04"
+
+
+class TestObserver:
+    def test_it_is_told_everything(self, make_run):
+        seen = []
+
+        class Note(Quiet):
+            def started(self, *, nodes, first_round, num_rounds):
+                seen.append(("started", tuple(nodes), first_round, num_rounds))
+
+            def phase(self, node, phase, *, round, waiting_for):
+                seen.append((node, str(phase), round, tuple(waiting_for)))
+
+            def evaluating(self, node, *, round):
+                seen.append((node, "evaluate", round))
+
+            def round_done(self, row):
+                seen.append((row["node"], "done", row["round"]))
+
+        run = make_run(run={"rounds": 1})
+        run_swarm(run, observer=Note())
+        assert seen == [
+            ("started", ("ann", "bob"), 0, 1),
+            ("ann", "evaluate", -1),
+            ("ann", "done", -1),
+            ("bob", "evaluate", -1),
+            ("bob", "done", -1),
+            ("ann", "generate", 0, ()),
+            ("ann", "wait", 0, ("bob",)),
+            ("bob", "generate", 0, ()),
+            ("bob", "wait", 0, ()),
+            ("ann", "learn", 0, ()),
+            ("ann", "evaluate", 0),
+            ("ann", "done", 0),
+            ("bob", "learn", 0, ()),
+            ("bob", "evaluate", 0),
+            ("bob", "done", 0),
+        ]
+
+    def test_a_failing_run_can_be_continued(self, make_run, results_of):
+        """Whatever stops the process, what was there at the last checkpoint is continued from."""
+        whole = results_of(play(make_run("whole")).run_dir)
+
+        class Stop(Quiet):
+            def round_done(self, row):
+                if row["round"] == 3 and row["node"] == "ann":
+                    raise KeyboardInterrupt
+
+        run = make_run("parts")
+        with pytest.raises(KeyboardInterrupt):
+            run_swarm(run, observer=Stop())
+        assert_same(results_of(play(run).run_dir), whole)
+
+
+class TestSummary:
+    def test_numbers_are_those_of_the_journal(self, make_run):
+        run_dir = play(make_run(nodes={"ann": "tiny:small", "bob": "tiny:large"})).run_dir
+        rows = read_jsonl(run_dir.metrics)
+        summary = json.loads(run_dir.summary.read_text())
+        assert summary["rounds"] == 5
+        assert summary["seconds"] > 0
+        for name, node in summary["nodes"].items():
+            own = [row for row in rows if row["node"] == name]
+            assert node["completions_generated"] == sum(row.get("own/completions", 0) for row in own) == 5 * 12
+            assert node["bytes_per_token"] == node["bytes_sent"] / node["tokens_sent"]
+            for split in ("test", "ood"):
+                assert node["accuracy"][split]["start"]["value"] == own[0][f"accuracy/{split}"]
+                assert node["accuracy"][split]["end"]["value"] == own[-1][f"accuracy/{split}"]
+                assert node["accuracy"][split]["end"]["n"] == 8
+            groups = list(read_archive(run_dir.archive(name)))
+            assert node["tokens_sent"] == sum(group.num_tokens for group in groups)
+            assert node["optimizer_steps"] == sum(1 - row.get("optim/skipped", 1) for row in own)
+
+    def test_a_task_without_an_ood_split(self, make_run):
+        run_dir = play(make_run(task={"ood_terms": ()}, run={"rounds": 1})).run_dir
+        summary = json.loads(run_dir.summary.read_text())
+        assert all(list(node["accuracy"]) == ["test"] for node in summary["nodes"].values())
