@@ -219,7 +219,7 @@ def length_mask(rows: list[list], width: int) -> Tensor:
 # --- The run -----------------------------------------------------------------------------------------------------
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Two models learn running sums from each other (F-TIS).")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--method", choices=METHODS, default="f_tis")
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-4, help="of the first round; falls to 0")
     parser.add_argument("--kl-limit", type=float, default=50.0, help="of the filter, in nats")
     parser.add_argument("--test-prompts", type=int, default=1024)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
 
     torch.manual_seed(args.seed)
     rng, test_rng = random.Random(args.seed), random.Random("held out")

@@ -113,11 +113,11 @@ def make_run(tmp_path: Path) -> Callable[..., RunFile]:
 
     def make(name: str = "run", *, nodes: dict[str, str] | None = None, **sections: dict[str, object]) -> RunFile:
         defaults: dict[str, dict[str, object]] = {
-            "run": {"name": name, "rounds": 5, "seed": 3, "dir": str(tmp_path), "checkpoint_every": 2},
+            "run": {"name": name, "rounds": 4, "seed": 3, "dir": str(tmp_path), "checkpoint_every": 2},
             "task": {"terms": (3, 4), "ood_terms": (5,)},
-            "rollout": {"prompts_per_round": 6, "group_size": 4, "max_new_tokens": 16},
+            "rollout": {"prompts_per_round": 6, "group_size": 4, "max_new_tokens": 10},
             "learner": {"learning_rate": 1e-3},
-            "evaluation": {"every": 2, "num_prompts": 6, "final_num_prompts": 8},
+            "evaluation": {"every": 2, "num_prompts": 4, "final_num_prompts": 6},
         }
         named = nodes or {"ann": "tiny:small", "bob": "tiny:small"}
         merged = {key: {**defaults.get(key, {}), **sections.get(key, {})} for key in {*defaults, *sections}}

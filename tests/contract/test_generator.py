@@ -136,7 +136,11 @@ class TestGenerator:
         policy = random_policy()
         prompt = ids_of(policy, ["3+5="])[0]
         (group,) = generate(
-            HFGenerator(policy, max_rows=2000), [prompt], num_completions=6000, max_new_tokens=2, temperature=temperature
+            HFGenerator(policy, max_rows=2000),
+            [prompt],
+            num_completions=6000,
+            max_new_tokens=2,
+            temperature=temperature,
         )
         firsts = np.array([int(completion.token_ids[0]) for completion in group])
         assert chi_square(firsts, probabilities(policy, prompt, temperature)) < CHI_SQUARE_15_LIMIT

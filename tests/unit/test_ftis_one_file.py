@@ -115,9 +115,40 @@ def test_its_held_out_sums_are_those_of_the_task() -> None:
 
 
 @pytest.mark.parametrize("method", ["f_tis", "on_policy"])
-def test_a_short_run_learns_and_reports(method: str) -> None:
-    command = [sys.executable, str(FILE), "--rounds", "2", "--prompts", "4", "--test-prompts", "32", "--method", method]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
-    lines = result.stdout.splitlines()
+def test_a_short_run_reports_what_it_reached(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    EXAMPLE.main(["--rounds", "2", "--prompts", "4", "--test-prompts", "32", "--method", method])
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["round", "round", "small:", "large:"]
     assert all("before" in line and "after" in line for line in lines[2:])
+
+
+def test_an_optimizer_does_not_step_when_everything_is_dropped() -> None:
+    node = EXAMPLE.Node("small", tiny_path("tiny:small"), 1e-2)
+    before = [parameter.clone() for parameter in node.model.parameters()]
+    ids = node.tokenizer.encode("08.17;")
+    samples = EXAMPLE.Samples(["3+5+9="] * 4, [ids] * 4, [[-0.1] * 6] * 4, torch.tensor([1.0, 1.0, 1.0, 1.0]))
+    node.learn({"small": samples, "large": samples}, 4, "f_tis", 50.0)
+    assert all(torch.equal(old, new) for old, new in zip(before, node.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("writer", ["small", "large"])
+def test_what_was_better_than_its_group_becomes_likelier(writer: str) -> None:
+    """Own samples: the right one gains on the wrong one. A peer's: only the right one is learned from."""
+    node = EXAMPLE.Node("small", tiny_path("tiny:small"), 1e-4)
+    node.optimizer = torch.optim.SGD(
+        node.model.parameters(), lr=1e-3
+    )  # follows the gradient, unlike a first AdamW step
+    right, wrong = node.tokenizer.encode("08.17;"), node.tokenizer.encode("08.18;")
+
+    def log_probs() -> tuple[float, float]:
+        logp_BT, _ = node.log_probs(["3+5+9="] * 2, [right, wrong])
+        return logp_BT[0].sum().item(), logp_BT[1].sum().item()
+
+    right_before, wrong_before = log_probs()
+    samples = EXAMPLE.Samples(["3+5+9="] * 2, [right, wrong], [[-0.5] * 6] * 2, torch.tensor([1.0, 0.0]))
+    node.learn({writer: samples}, 2, "f_tis", 50.0)
+    right_after, wrong_after = log_probs()
+    if writer == "small":
+        assert right_after - wrong_after > right_before - wrong_before
+    else:
+        assert right_after > right_before

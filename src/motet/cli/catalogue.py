@@ -219,6 +219,12 @@ _RUNS: Final = {
         "Runs are never overwritten.",
         "Resume it, choose another run.name, or delete its folder.",
     ),
+    "E-RUN-04": Entry(
+        "run is being worked on",
+        "Another motet is at work in this run directory.",
+        "Two processes that write the same files would spoil them.",
+        "Wait for it or stop it: `ps PID` says what the process of the message is. Or choose another run.name.",
+    ),
     "E-RUN-05": Entry(
         "no checkpoint",
         "The run, or the folder given for it, holds no checkpoint.",
@@ -258,7 +264,8 @@ _RUNS: Final = {
         "the model's outputs are not numbers",
         "While sampling, an output of the model was not a number (NaN).",
         "A step has broken the weights, or the model's folder holds broken ones.",
-        "Lower learner.learning_rate and start anew, or delete the newest folder in checkpoints and run the same command.",
+        "Lower learner.learning_rate and start anew, or delete the newest folder in checkpoints and run the same "
+        "command.",
     ),
     "E-SWARM-01": Entry(
         "two nodes of one name",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from motet.cli.options import add_json
+from motet.cli.options import add_json, at_least_one, write_results
 from motet.config import NodeSettings, RunFile, RunSettings, TaskSettings, load_run_file
 from motet.errors import UsageError
 from motet.journal import RunDir
@@ -31,9 +30,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--task", help="task for a model: running_sums or a JSON-lines file (a run has its own)")
     parser.add_argument("--node", help="this node of the run only")
     parser.add_argument("--split", action="append", choices=_SPLITS, help="test, ood or train; repeatable [test, ood]")
-    parser.add_argument("--num-prompts", type=_at_least_one, default=1024, metavar="N", help="prompts a split [1024]")
+    parser.add_argument("--num-prompts", type=at_least_one, default=1024, metavar="N", help="prompts a split [1024]")
     parser.add_argument("--greedy", action="store_true", help="likeliest tokens instead of sampling")
-    parser.add_argument("--max-new-tokens", type=_at_least_one, metavar="N", help="longest answer [the run's, or 24]")
+    parser.add_argument("--max-new-tokens", type=at_least_one, metavar="N", help="longest answer [the run's, or 24]")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
     add_json(parser)
 
@@ -53,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     splits = args.split or [split for split in ("test", "ood") if task.num_prompts(split)]
     console = make_console()
     table = Table(box=None, pad_edge=False)
-    for title in ("model", "split", "accuracy", "prompts", "cut"):
-        table.add_column(title, no_wrap=True)
+    for title in ("model", "split", "accuracy, %", "prompts", "cut"):
+        table.add_column(title, no_wrap=title != "model", overflow="fold")
     results: list[dict[str, object]] = []
     for name, policy in policies:
         for split in splits:
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             results.append({"model": name, "split": split, **asdict(accuracy), "cut_share": result.cut_share})
     console.print(table)
     if args.json is not None:
-        args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        write_results(args.json, results)
     return 0
 
 
@@ -132,10 +131,3 @@ def _of_model(name: str, task: str) -> tuple[RunFile, Iterator[tuple[str, Policy
         yield name, policy_of(run_file, settings)
 
     return run_file, load()
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return number

@@ -38,7 +38,7 @@ EXIT_FAULT, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_TERMINATED = 1,
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come. What leaves a resumable run on Ctrl-C does so here too."""
+    """SIGTERM has come, or the terminal was closed (SIGHUP). What leaves a resumable run on Ctrl-C does so here too."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -155,8 +155,11 @@ def _sigterm_raises() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    numbers = [signal.SIGTERM] if nohup else [signal.SIGTERM, signal.SIGHUP]
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

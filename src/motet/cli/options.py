@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 
@@ -28,5 +29,35 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json FILE`, as `args.json`."""
-    parser.add_argument("--json", metavar="FILE", type=Path, default=None, help="also write the results as JSON")
+    """`--json FILE`, as `args.json`; `write_results` carries it out."""
+    parser.add_argument("--json", metavar="FILE", type=_new_file, default=None, help="also write the results as JSON")
+
+
+def write_results(path: Path, results: object) -> None:
+    """Write what `--json` asks for; its folder is made if it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+def at_least_one(text: str) -> int:
+    """A type of arguments: whole numbers from 1 up."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text}; allowed: a whole number from 1 up")
+    return int(text)
+
+
+def new_folder(text: str) -> Path:
+    """A type of arguments: a folder, or a path that can become one."""
+    path = Path(text)
+    if any(place.exists() and not place.is_dir() for place in (path, *path.parents)):
+        raise argparse.ArgumentTypeError(f"{text} is no folder; name another")
+    return path
+
+
+def _new_file(text: str) -> Path:
+    """A path that can become a file: said before the work, not after it."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; name a file")
+    new_folder(str(path.parent))
+    return path

@@ -7,15 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from motet.cli.console import make_console
-from motet.node import Phase
+from motet.journal import RunDir, read_jsonl
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from motet.node import Phase
+
+_DOING: Final[Mapping[str, str]] = {"generate": "generating", "wait": "collecting", "learn": "training"}
 _BAR_WIDTH = 24
+_STATE_WIDTH = 22
+_WORTH_SAYING_S = 2.0
 
 
 def bar(share: float, width: int = _BAR_WIDTH) -> str:
@@ -42,44 +47,55 @@ def clock(seconds: float) -> str:
 class _NodeView:
     state: str = "starting"
     since: float = 0.0
+    rounds_done: int = 0
     start: float | None = None
     held_out: float | None = None
     se: float = 0.0
     own_reward: float | None = None
     dropped: float | None = None
-    kept_from_peers: float | None = None
 
 
 class _Progress:
     """What both displays remember. Implements `motet.simulation.Observer`."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, run_dir: RunDir) -> None:
+        self._dir = run_dir
+        self._name = run_dir.path.name
         self._views: dict[str, _NodeView] = {}
-        self._first_round = self._round = self._num_rounds = 0
-        self._began = time.monotonic()
+        self._first_round = self._rounds_done = self._num_rounds = 0
+        self._entered = time.monotonic()
+        self._began_rounds: float | None = None
+        self._ended_round = 0.0
 
     def started(self, *, nodes: Sequence[str], first_round: int, num_rounds: int) -> None:
         """See `Observer`."""
-        self._views = {node: _NodeView(since=time.monotonic()) for node in nodes}
-        self._first_round = self._round = first_round
+        self._views = {node: _NodeView(since=time.monotonic(), rounds_done=first_round) for node in nodes}
+        self._first_round = self._rounds_done = first_round
         self._num_rounds = num_rounds
-        self._began = time.monotonic()
+        for row in read_jsonl(self._dir.metrics):  # of a resumed run
+            self._remember(row)
 
     def phase(self, node: str, phase: Phase, *, round: int, waiting_for: Sequence[str]) -> None:
         """See `Observer`."""
-        self._round = round
-        words = {Phase.GENERATE: "generating", Phase.WAIT: "collecting", Phase.LEARN: "training"}
-        self._enter(node, f"waiting for {', '.join(waiting_for)}" if waiting_for else words[phase])
+        del round
+        if self._began_rounds is None:
+            self._began_rounds = self._ended_round = time.monotonic()
+        self._enter(node, f"waiting for {', '.join(waiting_for)}" if waiting_for else _DOING[phase])
 
     def evaluating(self, node: str, *, round: int) -> None:
         """See `Observer`."""
-        self._enter(node, "examined" if round >= 0 else "examined before training")
+        del round
+        self._enter(node, "being examined")
 
     def round_done(self, row: Mapping[str, object]) -> None:
         """See `Observer`."""
+        self._remember(row)
+        self._enter(str(row["node"]), "done")
+        if (rounds_done := min(view.rounds_done for view in self._views.values())) > self._rounds_done:
+            self._rounds_done, self._ended_round = rounds_done, time.monotonic()
+
+    def _remember(self, row: Mapping[str, object]) -> None:
         view = self._views[str(row["node"])]
-        view.state, view.since = "done", time.monotonic()
         accuracy, se = row.get("accuracy/test"), row.get("accuracy/test/se")
         if isinstance(accuracy, float) and isinstance(se, float):
             view.held_out, view.se = accuracy, se
@@ -87,23 +103,26 @@ class _Progress:
         reward, dropped = row.get("reward/own_mean"), row.get("filter/dropped_share")
         view.own_reward = reward if isinstance(reward, float) else view.own_reward
         view.dropped = dropped if isinstance(dropped, float) else view.dropped
+        view.rounds_done = rounds_done_in(row)
 
     def _enter(self, node: str, state: str) -> None:
         view = self._views[node]
         view.state, view.since = state, time.monotonic()
 
     def _seconds_left(self) -> float | None:
-        done = self._round - self._first_round
-        if done < 2:
+        """From the rounds that this process has done; None before there are two."""
+        done = self._rounds_done - self._first_round
+        if self._began_rounds is None or done < 2:
             return None
-        return (time.monotonic() - self._began) / done * (self._num_rounds - self._round)
+        a_round = (self._ended_round - self._began_rounds) / done
+        return max(0.0, a_round * (self._num_rounds - self._rounds_done) - (time.monotonic() - self._ended_round))
 
 
 class LiveProgress(_Progress):
     """A table that is redrawn four times a second; a context manager."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, run_dir: RunDir) -> None:
+        super().__init__(run_dir)
         from rich.live import Live
 
         self._live = Live(
@@ -127,30 +146,36 @@ class LiveProgress(_Progress):
         from rich.text import Text
 
         now = time.monotonic()
+        if not self._views:
+            return Text(f"{self._name}  loading PyTorch and the models, {now - self._entered:.0f} s")
         left = self._seconds_left()
-        share = self._round / self._num_rounds if self._num_rounds else 0.0
-        eta = f"   about {clock(left)} left" if left is not None else ""
-        head = f"{self._name}  round {self._round}/{self._num_rounds}  {bar(share)}{eta}"
+        share = self._rounds_done / self._num_rounds
+        eta = f"  about {clock(left)} left" if left is not None else ""
+        head = f"{self._name}  {self._rounds_done}/{self._num_rounds} rounds  {bar(share)}{eta}"
         table = Table(box=None, pad_edge=False)
-        for title in ("node", "now", "held-out", "since start", "own reward", "peers' dropped"):
-            table.add_column(title, no_wrap=True)
+        table.add_column("node", no_wrap=True)
+        table.add_column("now", no_wrap=True, min_width=_STATE_WIDTH)
+        for title in ("held-out", "since start", "own reward", "dropped"):
+            table.add_column(title, no_wrap=True, justify="right")
         for node, view in self._views.items():
+            seconds = now - view.since
             table.add_row(
                 node,
-                f"{view.state} {now - view.since:.0f} s",
+                view.state + (f" {seconds:.0f} s" if seconds >= _WORTH_SAYING_S else ""),
                 "-" if view.held_out is None else f"{100 * view.held_out:.0f} %",
                 _gain(view),
                 "-" if view.own_reward is None else f"{view.own_reward:.2f}",
                 "-" if view.dropped is None else f"{100 * view.dropped:.0f} %",
             )
-        return Group(Text(head), table)
+        return Group(Text(head, no_wrap=True, overflow="ellipsis"), table)
 
 
 class LineProgress(_Progress):
     """One `key=value` line for each round and node, on stderr; a context manager."""
 
     def __enter__(self) -> Self:
-        """Nothing to prepare."""
+        """Say at once that something is happening."""
+        self._say(f"run={self._name} state=loading")
         return self
 
     def __exit__(
@@ -176,15 +201,26 @@ class LineProgress(_Progress):
             "rejected": row.get("admission/rejected") or None,
         }
         numbers = " ".join(f"{key}={value:.3g}" for key, value in shown.items() if isinstance(value, (int, float)))
-        self._say(f"run={self._name} round={row['round']}/{self._num_rounds} node={row['node']} {numbers}")
+        self._say(
+            f"run={self._name} round={rounds_done_in(row)}/{self._num_rounds} node={row['node']} {numbers}".rstrip()
+        )
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def make_progress(name: str) -> LiveProgress | LineProgress:
+def rounds_done_in(row: Mapping[str, object]) -> int:
+    """Rounds that are done once a row of the journal is written: the journal counts rounds from 0, people from 1.
+
+    >>> rounds_done_in({"round": -1, "node": "small"})  # examined before training
+    0
+    """
+    return int(str(row["round"])) + 1
+
+
+def make_progress(run_dir: RunDir) -> LiveProgress | LineProgress:
     """A live table where stderr is a terminal, lines where it is not."""
-    return LiveProgress(name) if make_console(stderr=True).is_terminal else LineProgress(name)
+    return LiveProgress(run_dir) if make_console(stderr=True).is_terminal else LineProgress(run_dir)
 
 
 def _gain(view: _NodeView) -> str:

@@ -1,15 +1,16 @@
-"""Ctrl-C and SIGTERM: first finish the round and leave a checkpoint, then stop."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP): first finish the round and leave a checkpoint, then stop."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Self
 
 from motet.cli.main import Terminated
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopAfterRound:
@@ -31,11 +32,14 @@ class StopAfterRound:
 
     def raise_stopped(self, text: str) -> None:
         """Raise what the signal means, with a text for the reader."""
-        raise (Terminated if self._signal == signal.SIGTERM else KeyboardInterrupt)(text)
+        raise (KeyboardInterrupt if self._signal == signal.SIGINT else Terminated)(text)
 
     def __enter__(self) -> Self:
         """Take over the signals."""
-        self._before = {number: signal.signal(number, self._mark) for number in _SIGNALS}
+        nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        for number in _SIGNALS:
+            if number != signal.SIGHUP or not nohup:
+                self._before[number] = signal.signal(number, self._mark)
         return self
 
     def __exit__(
@@ -48,6 +52,12 @@ class StopAfterRound:
     def _mark(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.asked:
-            raise (Terminated if number == signal.SIGTERM else KeyboardInterrupt)("stopped at once")
+            raise (KeyboardInterrupt if number == signal.SIGINT else Terminated)("stopped at once")
         self._signal = number
+        say_stopping()
+
+
+def say_stopping() -> None:
+    """Tell whoever may still be at the terminal; never fails, though it may interrupt another write to stderr."""
+    with suppress(OSError, RuntimeError):
         print("stopping after this round; again to stop at once", file=sys.stderr, flush=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 
-from motet.cli.options import add_dry_run, add_json, add_run_file, add_set
+from motet.cli.options import add_dry_run, add_json, add_run_file, add_set, write_results
 from motet.config import RunFile, dump_run_file, load_run_file
 from motet.journal import RunDir
 
@@ -32,35 +31,36 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(dump_run_file(run_file), end="")
         return 0
-    if args.clean:
-        remove_run(Path(run_file.run.dir) / run_file.run.name)
-    run_dir = _train(run_file)
+    run_dir = _train(run_file, clean=args.clean)
     summary = json.loads(run_dir.summary.read_text(encoding="utf-8"))
     if args.json is not None:
-        args.json.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        write_results(args.json, summary)
     _print_end(summary, run_dir)
     return 0
 
 
-def remove_run(path: Path) -> None:
-    """Delete a run's directory, if there is one. Raises UsageError (E-RUN-02) for a folder that is no run."""
-    if path.exists():
-        shutil.rmtree(RunDir.open(path).path)
-
-
-def _train(run_file: RunFile) -> RunDir:
+def _train(run_file: RunFile, *, clean: bool) -> RunDir:
+    from motet.cli.claim import claimed, remove_run
     from motet.cli.progress import make_progress
     from motet.cli.stopping import StopAfterRound
-    from motet.simulation import run_swarm
 
-    with StopAfterRound() as stop:
-        with make_progress(run_file.run.name) as progress:
+    path = Path(run_file.run.dir) / run_file.run.name
+    with claimed(path), StopAfterRound() as stop:
+        if clean:
+            remove_run(path)
+        run_dir = RunDir(path)
+        done_before = run_dir.summary.exists()
+        with make_progress(run_dir) as progress:
+            from motet.simulation import run_swarm  # takes seconds, in which something should be seen
+
             outcome = run_swarm(run_file, observer=progress, should_stop=lambda: stop.asked)
+        if done_before:
+            print(f"{path} was finished before; --clean deletes it and trains anew", file=sys.stderr)
         if not outcome.finished:
             stop.raise_stopped(
                 f"after round {outcome.rounds_done} of {run_file.run.rounds}; the same command resumes from there"
             )
-    return outcome.run_dir
+    return run_dir
 
 
 def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
@@ -69,8 +69,8 @@ def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
     from motet.cli.console import make_console
 
     table = Table(box=None, pad_edge=False)
-    for title in ("node", "model", "split", "before", "after", "completions", "bytes/token"):
-        table.add_column(title, no_wrap=True)
+    for title in ("node", "model", "accuracy, %", "before", "after", "generated", "bytes/token"):
+        table.add_column(title, no_wrap=title != "model", overflow="fold")  # a model's name may be a long path
     nodes = summary["nodes"]
     assert isinstance(nodes, dict)
     for name, node in nodes.items():
@@ -91,9 +91,9 @@ def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
 
 
 def percent(value: float, se: float) -> str:
-    """An accuracy with its standard error, in percent.
+    """An accuracy with its standard error, in percent; the sign stands in the table's head.
 
     >>> percent(0.4321, 0.015)
-    '43.2 +- 1.5 %'
+    '43.2 +- 1.5'
     """
-    return f"{100 * value:.1f} +- {100 * se:.1f} %"
+    return f"{100 * value:.1f} +- {100 * se:.1f}"

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from motet.cli.stopping import say_stopping
 from motet.errors import RunFailed
 
-_LAST_WORDS = 600
+_LAST_WORDS = 5000
 
 
 @dataclass(slots=True)
@@ -43,10 +44,13 @@ class Job:
         return self.process is not None and self.process.poll() == 0
 
     def last_words(self) -> str:
-        """The last line of its output."""
+        """What it complained of, or else the last line of its output."""
         text = self.log.read_bytes()[-_LAST_WORDS:].decode("utf-8", errors="replace") if self.log.exists() else ""
-        errors = [line for line in text.splitlines() if line.startswith("error:")] or text.splitlines() or ["no output"]
-        return errors[-1]
+        lines = text.splitlines() or ["it said nothing"]
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        if self.process is not None and self.process.returncode is not None and self.process.returncode < 0:
+            errors = [f"killed by {signal.Signals(-self.process.returncode).name} after: {lines[-1]}"]
+        return (errors or lines)[-1]
 
 
 class Workers:
@@ -54,7 +58,7 @@ class Workers:
 
     Args:
         jobs: the commands.
-        at_once: processes side by side; each gets its share of the processors as threads.
+        at_once: processes side by side, 1 or more; each gets its share of the processors as threads.
     """
 
     def __init__(self, jobs: Sequence[Job], *, at_once: int) -> None:
@@ -63,19 +67,25 @@ class Workers:
         self._threads = max(1, (os.cpu_count() or 1) // self._at_once)
 
     def __enter__(self) -> Self:
-        """Start the first jobs."""
-        self.advance()
+        """Nothing runs yet: `advance` starts the jobs."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Ask what still runs to stop after its round, and wait for it."""
+        """Ask what still runs to stop after its round, and wait for it; an interruption of that ends it at once."""
         running = [job.process for job in self.jobs if job.process is not None and job.running]
-        for process in running:
-            process.send_signal(signal.SIGINT)
-        for process in running:
-            process.wait()
+        try:
+            if running:
+                say_stopping()
+            for process in running:
+                process.send_signal(signal.SIGINT)
+            for process in running:
+                process.wait()
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
 
     def advance(self) -> bool:
         """Start waiting jobs where there is room; True as long as not all have finished.

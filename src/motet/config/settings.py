@@ -141,7 +141,7 @@ class LearnerSettings(Section):
     """Gradients of a larger norm are scaled down to it."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """What forward and backward compute in. Master weights and optimiser are fp32 under both."""
-    max_batch_tokens: PositiveInt = 16384
+    max_batch_tokens: PositiveInt = 4096
     """Padded tokens of one micro-batch; a memory setting that does not change the result."""
 
 

@@ -104,7 +104,7 @@ class Learner:
         prompt_ids: Callable[[str], Sequence[int]],
         joined: bool = False,
         precision: Literal["fp32", "bf16"] = "fp32",
-        max_batch_tokens: int = 16384,
+        max_batch_tokens: int = 4096,
     ) -> None:
         self.policy = policy
         self.method = method

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -81,12 +81,13 @@ def _from_pretrained(name: str, source: str, dtype: torch.dtype) -> tuple[PreTra
     try:
         with no_progress_bars():
             inner = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-            causal, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(  # annotated as a model, here a pair
                 source, dtype=dtype, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         why = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
         raise UsageError(f"node.model {name!r} cannot be loaded: {why}", code="E-MODEL-02") from error
+    causal, info = loaded
     absent = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
     if absent:
         raise UsageError(

@@ -31,8 +31,17 @@ def _accuracies(comparison: Comparison) -> str:
             start = next((journey.start for journey in journeys if journey and journey.start), None)
             ends = [_percent(journey.end if journey else None) for journey in journeys]
             rows.append([node, _SPLITS.get(split, split), _percent(start), *ends])
-        rows.append([node, "completions generated", "", *(_number(c and c.completions_generated, 0) for c in found)])
-        rows.append([node, "bytes per token", "", *(_number(c and c.bytes_per_token, 1) for c in found)])
+        rows.append(
+            [
+                node,
+                "completions generated",
+                "",
+                *(_number(cell.completions_generated if cell else None, 0) for cell in found),
+            ]
+        )
+        rows.append(
+            [node, "bytes per token", "", *(_number(cell.bytes_per_token if cell else None, 1) for cell in found)]
+        )
     return _table(["model", "accuracy in %", "before", *(arm.label for arm in arms)], rows)
 
 

@@ -14,7 +14,9 @@ from motet.learner import Learner, Method, OptimizerOptions
 from motet.models import Policy
 from motet.records import Group, Rollout, SamplerInfo
 
-TEXTS = {f"train/{number}": text for number, text in enumerate(["3+5+9=", "1+2=", "9+9+9+9+9+9=", "7+4+1=", "2+2=", "="])}
+TEXTS = {
+    f"train/{number}": text for number, text in enumerate(["3+5+9=", "1+2=", "9+9+9+9+9+9=", "7+4+1=", "2+2=", "="])
+}
 
 
 @pytest.fixture

@@ -77,7 +77,8 @@ def naive_gradient(policy, own, foreign, method, *, texts):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize(
-    ("weights", "rule"), [*itertools.product(["none", "vanilla", "truncated"], ["either", "off"]), ("truncated", "both")]
+    ("weights", "rule"),
+    [*itertools.product(["none", "vanilla", "truncated"], ["either", "off"]), ("truncated", "both")],
 )
 def test_a_step_is_the_formula(random_policy, make_learner, round_of_groups, assert_alike, texts, weights, rule, level):
     own, foreign = round_of_groups
@@ -112,7 +113,8 @@ def test_the_order_of_groups_and_rollouts_changes_nothing(
 ):
     own, foreign = round_of_groups
     turned = [
-        [dataclasses.replace(group, rollouts=group.rollouts[::-1]) for group in groups[::-1]] for groups in (own, foreign)
+        [dataclasses.replace(group, rollouts=group.rollouts[::-1]) for group in groups[::-1]]
+        for groups in (own, foreign)
     ]
     first = make_learner(random_policy(), dtype=torch.float64, max_batch_tokens=max_batch_tokens)
     second = make_learner(random_policy(), dtype=torch.float64, max_batch_tokens=max_batch_tokens)

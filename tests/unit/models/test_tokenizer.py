@@ -75,10 +75,9 @@ def test_a_copy_on_disk_has_the_same_fingerprint(tmp_path):
 
 def test_a_tokenizer_without_a_fast_backend():
     class Slow:
-        special_tokens_map = {"eos_token": "x"}
-
         def __init__(self, vocab):
             self._vocab = vocab
+            self.special_tokens_map = {"eos_token": "x"}
 
         def get_vocab(self):
             return self._vocab

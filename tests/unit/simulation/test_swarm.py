@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from motet.config import RunFile, dump_run_file
 from motet.errors import RunFailed, UsageError
 from motet.journal import read_jsonl
 from motet.journal.metrics import known
@@ -20,16 +22,37 @@ HORIZONTAL = {"swarm": {"collaboration": "horizontal", "pace": "lockstep"}}
 FREE = {"swarm": {"collaboration": "vertical", "pace": "free", "max_lag": 2}}
 FREE_HORIZONTAL = {"swarm": {"collaboration": "horizontal", "pace": "free", "max_lag": 2}}
 ALONE = {"method": {"name": "on_policy"}}
-KINDS = {"lockstep": LOCKSTEP, "horizontal": HORIZONTAL, "free": FREE, "free-horizontal": FREE_HORIZONTAL, "alone": ALONE}
+KINDS = {
+    "lockstep": LOCKSTEP,
+    "horizontal": HORIZONTAL,
+    "free": FREE,
+    "free-horizontal": FREE_HORIZONTAL,
+    "alone": ALONE,
+}
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+@pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
 
 
 def play(run, **options):
     return run_swarm(run, observer=Quiet(), **options)
+
+
+_PLAYED = {}
+
+
+@pytest.fixture
+def uninterrupted(make_run):
+    """The directory of a whole run of some kind; played once for all tests, which may only look at it."""
+
+    def of_kind(kind="lockstep"):
+        if kind not in _PLAYED:
+            _PLAYED[kind] = play(make_run(f"whole-{kind}", **KINDS[kind])).run_dir
+        return _PLAYED[kind]
+
+    return of_kind
 
 
 def stop_after(*counts):
@@ -44,6 +67,13 @@ def stop_after(*counts):
     return should_stop
 
 
+def without_checkpoint(results, round):
+    files = {
+        name: data for name, data in results["files"].items() if not name.startswith(f"checkpoints/round_{round}/")
+    }
+    return results | {"files": files}
+
+
 def assert_same(first, second):
     assert first["rows"] == second["rows"]
     assert first["summary"] == second["summary"]
@@ -52,18 +82,18 @@ def assert_same(first, second):
 
 
 class TestRepeatable:
-    def test_the_seed_decides_everything(self, make_run, results_of):
-        first, again = (results_of(play(make_run(name)).run_dir) for name in ("first", "again"))
+    def test_the_seed_decides_everything(self, make_run, results_of, uninterrupted):
+        first, again = results_of(uninterrupted()), results_of(play(make_run("again")).run_dir)
         assert_same(first, again)
         other = results_of(play(make_run("other", run={"seed": 4})).run_dir)
         assert other["rows"] != first["rows"]
         assert other["files"]["models/ann/model.safetensors"] != first["files"]["models/ann/model.safetensors"]
         assert other["files"]["archive/ann.motet"] != first["files"]["archive/ann.motet"]
 
-    def test_alone_means_alone(self, make_run, results_of):
+    def test_alone_means_alone(self, make_run, results_of, uninterrupted):
         """Under on_policy a node's run does not change by who else is in the file, and it does all the work."""
-        pair = results_of(play(make_run("pair", **ALONE)).run_dir)
-        single = results_of(play(make_run("single", nodes={"ann": "tiny:small"}, **ALONE)).run_dir)
+        pair = results_of(uninterrupted("alone"))
+        single = results_of(play(make_run("single", nodes={"ann": "tiny:small"}, **KINDS["alone"])).run_dir)
         assert [row for row in pair["rows"] if row["node"] == "ann"] == single["rows"]
         assert pair["files"]["models/ann/model.safetensors"] == single["files"]["models/ann/model.safetensors"]
         for row in pair["rows"]:
@@ -74,36 +104,35 @@ class TestRepeatable:
 
 
 class TestJournal:
-    @pytest.fixture
-    def run(self, make_run, kind):
-        return make_run(**kind)
-
-    def test_rows_and_metrics(self, run):
-        outcome = play(run)
-        assert outcome.finished
-        assert outcome.rounds_done == 5
-        rows = read_jsonl(outcome.run_dir.metrics)
-        assert [(row["round"], row["node"]) for row in rows] == [(r, n) for r in range(-1, 5) for n in ("ann", "bob")]
+    def test_rows_and_metrics(self, uninterrupted, kind):
+        run_dir = uninterrupted(kind)
+        rows = read_jsonl(run_dir.metrics)
+        assert [(row["round"], row["node"]) for row in rows] == [(r, n) for r in range(-1, 4) for n in ("ann", "bob")]
         for row in rows:
             names = row.keys() - {"round", "node"}
             assert [name for name in names if not known(name)] == []
-            examined = row["round"] in {-1, 1, 3, 4}
+            examined = row["round"] in {-1, 1, 3}
             assert ("accuracy/test" in names) == ("accuracy/ood" in names) == examined
             if examined:
-                assert row["accuracy/test/num_prompts"] == (8 if row["round"] in {-1, 4} else 6)
-        assert outcome.run_dir.checkpoint_rounds() == [4, 5]
-        assert [event["kind"] for event in read_jsonl(outcome.run_dir.events)] == ["started", "finished"]
+                assert row["accuracy/test/num_prompts"] == (4 if row["round"] == 1 else 6)
+        assert run_dir.checkpoint_rounds() == [2, 4]
+        assert [event["kind"] for event in read_jsonl(run_dir.events)] == ["started", "finished"]
 
-    def test_every_group_has_one_fate(self, run):
+    def test_nodes_share_the_work(self, uninterrupted, kind):
+        rows = [row for row in read_jsonl(uninterrupted(kind).metrics) if row["round"] >= 0]
+        for round in range(4):
+            made = [row["own/completions"] for row in rows if row["round"] == round]
+            assert made == ([24, 24] if kind == "alone" else [12, 12])
+
+    @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "alone"])
+    def test_every_group_has_one_fate(self, uninterrupted, kind):
         """Sent is received, late or on its way; received is let in or rejected; let in is learned from or dropped."""
-        run_dir = play(run).run_dir
+        run_dir = uninterrupted(kind)
         sent = {name: list(read_archive(run_dir.archive(name))) for name in ("ann", "bob")}
         ledgers = {name: node["ledger"] for name, node in json.loads(run_dir.summary.read_text())["nodes"].items()}
-        if not run.shares_groups:
-            assert ledgers == {"ann": {}, "bob": {}}
-            return
-        state = json.loads((run_dir.checkpoint(5) / "swarm.json").read_text())
+        state = json.loads((run_dir.checkpoint(4) / "swarm.json").read_text())
         under_way = state["nodes"]["ann"]["hub"]["undelivered"]
+        assert bool(under_way) == kind.startswith("free"), "at free pace nobody collects the last turn's groups"
         for receiver, sender in (("ann", "bob"), ("bob", "ann")):
             account = ledgers[receiver][sender]
             waiting = [1 for to, peer, *_ in under_way if (to, peer) == (receiver, sender)]
@@ -112,46 +141,37 @@ class TestJournal:
             assert account["rejected"] == {}
             assert account["reward_mismatches"] == 0
             delivered = sent[sender][: account["accepted"]]
-            assert len({group.round for group in delivered}) in {4, 5}
-            num_samples = account["samples_kept"] + sum(account["samples_dropped"].values())
-            assert num_samples == sum(len(group.rollouts) for group in delivered)
-        if run.swarm.pace == "lockstep":
-            assert under_way == []
-
-    def test_nodes_share_the_work(self, run):
-        rows = [row for row in read_jsonl(play(run).run_dir.metrics) if row["round"] >= 0]
-        for round in range(5):
-            made = [row["own/completions"] for row in rows if row["round"] == round]
-            assert made == ([24, 24] if run.method.name == "on_policy" else [12, 12])
+            assert account["kept"] + sum(account["dropped"].values()) == sum(len(group.rollouts) for group in delivered)
+            assert account["kept"] > 0
 
 
 class TestResumed:
-    def test_an_interrupted_run_ends_like_an_uninterrupted_one(self, make_run, results_of, kind):
-        whole = play(make_run("whole", **kind))
-        run = make_run("parts", **kind)
+    def test_an_interrupted_run_ends_like_an_uninterrupted_one(self, make_run, results_of, uninterrupted, kind):
+        run = make_run("parts", **KINDS[kind])
         first = play(run, should_stop=stop_after(1))
         assert (first.finished, first.rounds_done) == (False, 1)
         second = play(run, should_stop=stop_after(2))
         assert (second.finished, second.rounds_done) == (False, 3)
         last = play(run)
-        assert (last.finished, last.rounds_done) == (True, 5)
-        parts, expected = results_of(last.run_dir), results_of(whole.run_dir)
-        assert last.run_dir.checkpoint_rounds() == [4, 5]
-        assert_same(parts, expected)
+        assert (last.finished, last.rounds_done) == (True, 4)
+        assert_same(
+            without_checkpoint(results_of(last.run_dir), 3), without_checkpoint(results_of(uninterrupted(kind)), 2)
+        )
         kinds = [event["kind"] for event in read_jsonl(last.run_dir.events)]
         assert kinds == ["started", "stopped", "resumed", "stopped", "resumed", "finished"]
 
-    def test_different_models_bf16_and_an_adapter(self, make_run, results_of):
-        options = {"nodes": {"ann": "tiny:small", "bob": "tiny:large"}, "learner": {"precision": "bf16"}, "run": {"rounds": 3}}
+    def test_different_models_in_bf16_and_an_adapter(self, make_run, results_of):
+        options = {"nodes": {"ann": "tiny:small", "bob": "tiny:large"}, "learner": {"precision": "bf16"}}
         runs = []
         for name in ("whole", "parts"):
-            run = make_run(name, **options)
-            node = run.node[1].model_copy(update={"lora": {"rank": 2}})
-            runs.append(type(run).model_validate(run.model_dump() | {"node": [run.node[0].model_dump(), node.model_dump()]}))
-        play(runs[1], should_stop=stop_after(1))
+            settings = make_run(name, run={"rounds": 3}, **options).model_dump()
+            settings["node"][1]["lora"] = {"rank": 2}
+            runs.append(RunFile.model_validate(settings))
+        play(runs[1], should_stop=stop_after(2))
         whole, parts = (results_of(play(run).run_dir) for run in runs)
         assert_same(parts, whole)
-        assert whole["summary"]["nodes"]["bob"]["trained_parameters"] < whole["summary"]["nodes"]["bob"]["parameters"] / 4
+        bob = whole["summary"]["nodes"]["bob"]
+        assert bob["trained_parameters"] < bob["parameters"] / 4
 
     def test_a_finished_run_is_left_alone(self, make_run, results_of):
         run = make_run(run={"rounds": 1})
@@ -187,15 +207,12 @@ class TestResumed:
         with pytest.raises(UsageError, match=r"there: .*learning_rate = 0\.001.*here: .*learning_rate = 0\.002"):
             play(make_run(run={"rounds": 2}, learner={"learning_rate": 2e-3}))
 
-    def test_from_an_older_checkpoint_if_the_newest_is_removed(self, make_run, results_of):
-        import shutil
-
-        whole = results_of(play(make_run("whole")).run_dir)
+    def test_from_an_older_checkpoint_if_the_newest_is_removed(self, make_run, results_of, uninterrupted):
         run = make_run("parts")
         stopped = play(run, should_stop=stop_after(3))
         assert stopped.run_dir.checkpoint_rounds() == [2, 3]
         shutil.rmtree(stopped.run_dir.checkpoint(3))
-        assert_same(results_of(play(run).run_dir), whole)
+        assert_same(results_of(play(run).run_dir), results_of(uninterrupted()))
 
 
 KILLER = """
@@ -238,15 +255,13 @@ KILLER = """
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_like_an_unharmed_one(make_run, results_of, tmp_path):
-    """kill -9 before the first checkpoint, in the middle of rounds, between rows, and while a checkpoint is written.
+def test_a_killed_run_ends_like_an_unharmed_one(make_run, results_of, uninterrupted, tmp_path):
+    """kill -9 while examining, in the first round, just after a checkpoint, between two rows, while one is written.
 
-    A round of the pair makes 8 events: generate and wait for each, then learn and a row for each.
+    The examination before training makes 4 events, a round 8: generate and wait for each, then learn and a row for
+    each; an examination in it 2 more.
     """
-    from motet.config import dump_run_file
-
-    whole = results_of(play(make_run("whole")).run_dir)
-    times = ["3", "11", "17", "27", "36", "45", "checkpoint"]
+    times = ["3", "11", "24", "30", "checkpoint"]
     arguments, runs = [], []
     for number, when in enumerate(times):
         run = make_run(f"killed{number}")
@@ -258,36 +273,49 @@ def test_a_killed_run_ends_like_an_unharmed_one(make_run, results_of, tmp_path):
     for run in runs:
         outcome = play(run)
         assert outcome.finished
-        assert_same(results_of(outcome.run_dir), whole)
+        assert_same(results_of(outcome.run_dir), results_of(uninterrupted()))
+
+
+def in_every_node(state, **changes):
+    return json.dumps(state | {"nodes": {name: node | changes for name, node in state["nodes"].items()}})
 
 
 class TestDamage:
     @pytest.fixture
     def stopped(self, make_run):
-        run = make_run(run={"rounds": 3})
-        outcome = play(run, should_stop=stop_after(2))
-        return run, outcome.run_dir.checkpoint(2)
+        run = make_run(run={"rounds": 2}, task={"ood_terms": ()}, evaluation={"final_num_prompts": 1})
+        outcome = play(run, should_stop=stop_after(1))
+        return run, outcome.run_dir.checkpoint(1)
 
     @pytest.mark.parametrize(
         "change",
         [
-            lambda state: "{",
-            lambda state: "[]",
+            lambda _: "{",
+            lambda _: "[]",
             lambda state: json.dumps(state | {"rounds_done": "many"}),
             lambda state: json.dumps(state | {"nodes": {}}),
             lambda state: json.dumps(state | {"nodes": []}),
             lambda state: json.dumps(state | {"archive_bytes": None}),
-            lambda state: json.dumps(state | {"nodes": {name: node | {"ledger": []} for name, node in state["nodes"].items()}}),
-            lambda state: json.dumps(
-                state | {"nodes": {name: node | {"ledger": {"x": {"received": 1}}} for name, node in state["nodes"].items()}}
-            ),
-            lambda state: json.dumps(state | {"nodes": {name: node | {"hub": {}} for name, node in state["nodes"].items()}}),
-            lambda state: json.dumps(
-                state | {"nodes": {n: d | {"hub": d["hub"] | {"late": []}} for n, d in state["nodes"].items()}}
-            ),
+            lambda state: in_every_node(state, ledger=[]),
+            lambda state: in_every_node(state, ledger={"x": {"received": 1}}),
+            lambda state: in_every_node(state, hub={}),
+            lambda state: in_every_node(state, hub={"published": {}, "late": [], "undelivered": []}),
+            lambda state: in_every_node(state, hub={"published": {}, "late": {}, "undelivered": [["a", "b", 0, "?"]]}),
         ],
-        ids=["cut", "list", "count", "no-nodes", "nodes-list", "archives", "ledger", "account", "hub", "late"],
-    )  # fmt: skip
+        ids=[
+            "cut",
+            "list",
+            "count",
+            "no-nodes",
+            "nodes-list",
+            "archives",
+            "ledger",
+            "account",
+            "hub",
+            "late",
+            "parcel",
+        ],
+    )
     def test_a_damaged_state_is_one_line(self, stopped, change):
         run, folder = stopped
         state = json.loads((folder / "swarm.json").read_text())
@@ -304,6 +332,15 @@ class TestDamage:
         with pytest.raises(RunFailed, match="archive") as caught:
             play(run)
         assert caught.value.code == "E-ARCHIVE-04"
+
+
+class TestBreakdown:
+    def test_a_rate_that_destroys_the_model_is_one_line(self, make_run):
+        run = make_run(learner={"learning_rate": 1e38}, run={"rounds": 40})
+        with pytest.raises(RunFailed, match=r"learner\.learning_rate") as caught:
+            play(run)
+        assert caught.value.code == "E-LEARN-02"
+        assert "\n" not in str(caught.value)
 
 
 class TestObserver:
@@ -343,19 +380,18 @@ class TestObserver:
             ("bob", "done", 0),
         ]
 
-    def test_a_failing_run_can_be_continued(self, make_run, results_of):
+    def test_a_failing_run_can_be_continued(self, make_run, results_of, uninterrupted):
         """Whatever stops the process, what was there at the last checkpoint is continued from."""
-        whole = results_of(play(make_run("whole")).run_dir)
 
         class Stop(Quiet):
             def round_done(self, row):
-                if row["round"] == 3 and row["node"] == "ann":
+                if row["round"] == 2 and row["node"] == "ann":
                     raise KeyboardInterrupt
 
         run = make_run("parts")
         with pytest.raises(KeyboardInterrupt):
             run_swarm(run, observer=Stop())
-        assert_same(results_of(play(run).run_dir), whole)
+        assert_same(results_of(play(run).run_dir), results_of(uninterrupted()))
 
 
 class TestSummary:
@@ -363,16 +399,16 @@ class TestSummary:
         run_dir = play(make_run(nodes={"ann": "tiny:small", "bob": "tiny:large"})).run_dir
         rows = read_jsonl(run_dir.metrics)
         summary = json.loads(run_dir.summary.read_text())
-        assert summary["rounds"] == 5
+        assert summary["rounds"] == 4
         assert summary["seconds"] > 0
         for name, node in summary["nodes"].items():
             own = [row for row in rows if row["node"] == name]
-            assert node["completions_generated"] == sum(row.get("own/completions", 0) for row in own) == 5 * 12
+            assert node["completions_generated"] == sum(row.get("own/completions", 0) for row in own) == 4 * 12
             assert node["bytes_per_token"] == node["bytes_sent"] / node["tokens_sent"]
             for split in ("test", "ood"):
                 assert node["accuracy"][split]["start"]["value"] == own[0][f"accuracy/{split}"]
                 assert node["accuracy"][split]["end"]["value"] == own[-1][f"accuracy/{split}"]
-                assert node["accuracy"][split]["end"]["n"] == 8
+                assert node["accuracy"][split]["end"]["n"] == 6
             groups = list(read_archive(run_dir.archive(name)))
             assert node["tokens_sent"] == sum(group.num_tokens for group in groups)
             assert node["optimizer_steps"] == sum(1 - row.get("optim/skipped", 1) for row in own)

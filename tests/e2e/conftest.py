@@ -1,0 +1,176 @@
+"""The real command in processes of its own, in folders of its own, on a run of a few seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+RUN_FILE = """
+[run]
+name = "r"
+rounds = 4
+checkpoint_every = 3
+
+[task]
+name = "sums.jsonl"
+reward = "rewards.py:odd"
+
+[rollout]
+prompts_per_round = 4
+group_size = 4
+max_new_tokens = 8
+
+[learner]
+learning_rate = 1e-3
+
+[evaluation]
+every = 2
+num_prompts = 4
+final_num_prompts = 8
+
+[[node]]
+name = "small"
+model = "tiny:small"
+
+[[node]]
+name = "large"
+model = "tiny:large"
+"""
+
+# `odd` stops where a test wants it to: from the end of the first round on it reads the named pipe `hold`, if there is
+# one, and goes on when the test lets go of the other end.
+REWARDS = """
+from pathlib import Path
+
+def odd(completions, **columns):
+    hold, metrics = Path("hold"), Path("runs/r/metrics.jsonl")
+    if hold.exists() and metrics.exists() and metrics.read_text().count('"round": 0,') == 2:
+        hold.read_text()
+    return [float(sum(map(ord, completion)) % 2) for completion in completions]
+
+def fails(completions, **columns):
+    raise RuntimeError("no such luck")
+
+def asks(completions, colour):
+    return [0.0 for _ in completions]
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def error(self) -> str:
+        """Its one line of complaint: no traceback, and besides only progress and the pointer to `motet explain`."""
+        assert "Traceback" not in self.stderr, self.stderr
+        lines = [line for line in self.stderr.splitlines() if not line.startswith("run=")]
+        assert len(lines) == 2, self.stderr
+        assert lines[0].startswith("error: "), self.stderr
+        assert lines[1].startswith("`motet explain E-"), self.stderr
+        return lines[0]
+
+
+class Running:
+    """A command that is under way."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._said: list[str] = []
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def read_until(self, words: str) -> None:
+        """Wait until it says this on stderr."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._said.append(line)
+            if words in line:
+                return
+        pytest.fail(f"it ended and never said {words!r}: {''.join(self._said)}")
+
+    def end(self) -> Ended:
+        """Wait until it ends."""
+        stdout, stderr = self._process.communicate()
+        return Ended(self._process.returncode, stdout, "".join(self._said) + stderr)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a run file, its task and its rewards, in which commands are run."""
+
+    path: Path
+
+    @property
+    def run_dir(self) -> Path:
+        return self.path / "runs/r"
+
+    def motet(self, *arguments: str | Path, **environment: str) -> Ended:
+        """Run a command to its end."""
+        with self.start(*arguments, **environment) as running:
+            return running.end()
+
+    @contextmanager
+    def start(self, *arguments: str | Path, **environment: str) -> Iterator[Running]:
+        """Start a command; whatever happens, it does not outlive the block."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "motet", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            cwd=self.path,
+            env={**os.environ, **environment},
+        ) as process:
+            try:
+                yield Running(process)
+            finally:
+                process.kill()
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[Running, Callable[[], None]]]:
+        """The swarm of the run file, stopped inside its second round until `let_go` is called."""
+        hold = self.path / "hold"
+        os.mkfifo(hold)
+        with self.start("swarm", "run.toml") as running:
+            running.read_until("round=1/4 node=large")
+            with hold.open("w") as end:  # waits until the reward reads at the other end
+                hold.unlink()
+                yield running, end.close
+
+
+def make_place(path: Path) -> Place:
+    """Fill a folder."""
+    (path / "run.toml").write_text(RUN_FILE, encoding="utf-8")
+    (path / "rewards.py").write_text(REWARDS, encoding="utf-8")
+    sums = [f'{{"prompt": "{a}+{b}=", "answer": "{(a + b) % 10}"}}\n' for a in range(10) for b in range(10)]
+    (path / "sums.jsonl").write_text("".join(sums), encoding="utf-8")
+    return Place(path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A fresh place."""
+    return make_place(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Place, Ended]]:
+    """A place where the swarm ran to its end, and how it ended; tests leave it as it is."""
+    place = make_place(tmp_path_factory.mktemp("finished"))
+    ended = place.motet("swarm", "run.toml", "--json", "results/summary.json")
+    return lambda: (place, ended)

@@ -1,0 +1,295 @@
+"""`motet swarm` as a user meets it: to the end, again, interrupted in every way, and with mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Ended, Place
+
+pytestmark = pytest.mark.slow
+NODES = ("small", "large")
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def without_times(run_dir: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if not key.startswith("time/")} for row in rows(run_dir)]
+
+
+def kinds(run_dir: Path) -> list[str]:
+    return [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def check_same_end(place: Place, finished: Callable[[], tuple[Place, Ended]]) -> None:
+    """The interrupted run has the numbers of the uninterrupted one, and nothing of it is left lying about."""
+    whole, _ = finished()
+    assert without_times(place.run_dir) == without_times(whole.run_dir)
+    for name in NODES:
+        weights = f"models/{name}/model.safetensors"
+        assert (place.run_dir / weights).read_bytes() == (whole.run_dir / weights).read_bytes()
+    assert [entry.name for entry in place.run_dir.parent.iterdir()] == ["r"]
+
+
+# --- to the end ------------------------------------------------------------------------------------------------------
+
+
+def test_a_swarm_to_its_end(finished: Callable[[], tuple[Place, Ended]]) -> None:
+    _, ended = finished()
+    assert ended.code == 0, ended.stderr
+    title, *lines = ended.stdout.splitlines()
+    assert title.split() == ["node", "model", "accuracy,", "%", "before", "after", "generated", "bytes/token"]
+    assert [line.split()[:3] for line in lines[:2]] == [
+        ["small", "tiny:small", "held-out"],
+        ["large", "tiny:large", "held-out"],
+    ]
+    assert lines[2:] == ["models   runs/r/models", "report   motet report runs/r"]
+    said = ended.stderr.splitlines()
+    assert said[0] == "run=r state=loading"
+    assert said[1] == "run=r state=starting round=0/4 nodes=small,large"
+    assert [line.split()[1:3] for line in said[2:]] == [
+        [f"round={n}/4", f"node={node}"] for n in range(5) for node in NODES
+    ]
+
+
+def test_the_results_as_json(finished: Callable[[], tuple[Place, Ended]]) -> None:
+    place, _ = finished()
+    summary = json.loads((place.path / "results/summary.json").read_text(encoding="utf-8"))
+    assert summary == json.loads((place.run_dir / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["run"], summary["method"], summary["rounds"]) == ("r", "f_tis", 4)
+    assert list(summary["nodes"]) == list(NODES)
+    for node in summary["nodes"].values():
+        assert node["completions_generated"] == 4 * 2 * 4  # rounds, prompts, completions of each
+        assert 0 < node["bytes_per_token"] < 16
+        for end in ("start", "end"):
+            assert node["accuracy"]["test"][end]["n"] == 8
+            assert 0 <= node["accuracy"]["test"][end]["value"] <= 1
+
+
+def test_the_journal_is_whole(finished: Callable[[], tuple[Place, Ended]]) -> None:
+    place, _ = finished()
+    assert [(row["round"], row["node"]) for row in rows(place.run_dir)] == [
+        (n, node) for n in range(-1, 4) for node in NODES
+    ]
+    assert kinds(place.run_dir) == ["started", "finished"]
+    assert sorted(entry.name for entry in (place.run_dir / "checkpoints").iterdir()) == ["round_3", "round_4"]
+    for node in NODES:
+        assert (place.run_dir / f"completions/{node}.jsonl").stat().st_size > 0
+        assert (place.run_dir / f"archive/{node}.motet").stat().st_size > 0
+    assert [entry.name for entry in place.run_dir.parent.iterdir()] == ["r"]
+
+
+def test_the_models_load_in_plain_transformers(finished: Callable[[], tuple[Place, Ended]]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from motet.models import tiny_path
+
+    place, _ = finished()
+    for name in NODES:
+        folder = place.run_dir / "models" / name
+        trained = AutoModelForCausalLM.from_pretrained(folder)
+        untrained = AutoModelForCausalLM.from_pretrained(tiny_path(f"tiny:{name}"))
+        pairs = list(zip(trained.parameters(), untrained.parameters(), strict=True))
+        assert all(after.shape == before.shape for after, before in pairs)
+        assert any((after != before).any() for after, before in pairs)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        output = trained.generate(**tokenizer("3+5=", return_tensors="pt"), max_new_tokens=2, do_sample=False)
+        assert tokenizer.decode(output[0]).startswith("3+5=")
+
+
+def test_the_same_command_again_shows_the_result(finished: Callable[[], tuple[Place, Ended]]) -> None:
+    place, first = finished()
+    before = (place.run_dir / "metrics.jsonl").read_bytes()
+    again = place.motet("swarm", "run.toml")
+    assert (again.code, again.stdout) == (0, first.stdout)
+    assert again.stderr.splitlines() == [
+        "run=r state=loading",
+        "runs/r was finished before; --clean deletes it and trains anew",
+    ]
+    assert (place.run_dir / "metrics.jsonl").read_bytes() == before
+    assert kinds(place.run_dir) == ["started", "finished"]
+
+
+# --- interrupted -----------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_the_round_and_the_same_command_goes_on(
+    place: Place, finished: Callable[[], tuple[Place, Ended]]
+) -> None:
+    with place.held() as (running, let_go):
+        running.send(signal.SIGINT)
+        running.read_until("stopping after this round; again to stop at once")
+        let_go()
+        ended = running.end()
+    assert ended.code == 130
+    assert ended.stderr.splitlines()[-1] == "interrupted: after round 2 of 4; the same command resumes from there"
+    assert kinds(place.run_dir) == ["started", "stopped"]
+    assert [entry.name for entry in (place.run_dir / "checkpoints").iterdir()] == ["round_2"]
+    resumed = place.motet("swarm", "run.toml")
+    assert resumed.code == 0, resumed.stderr
+    assert "run=r state=resuming round=2/4 nodes=small,large" in resumed.stderr
+    assert "round=2/4 node=" not in resumed.stderr
+    assert kinds(place.run_dir) == ["started", "stopped", "resumed", "finished"]
+    check_same_end(place, finished)
+
+
+def test_a_second_signal_ends_it_at_once_and_the_same_command_starts_over(
+    place: Place, finished: Callable[[], tuple[Place, Ended]]
+) -> None:
+    with place.held() as (running, _):
+        running.send(signal.SIGINT)
+        running.read_until("stopping after this round")
+        running.send(signal.SIGINT)
+        ended = running.end()
+    assert ended.code == 130
+    assert ended.stderr.splitlines()[-1] == "interrupted: stopped at once"
+    assert list((place.run_dir / "checkpoints").iterdir()) == []
+    assert place.motet("swarm", "run.toml").code == 0
+    check_same_end(place, finished)
+
+
+def test_terminated_then_killed_it_resumes_from_its_checkpoint(
+    place: Place, finished: Callable[[], tuple[Place, Ended]]
+) -> None:
+    with place.held() as (running, let_go):
+        running.send(signal.SIGTERM)
+        running.read_until("stopping after this round")
+        let_go()
+        ended = running.end()
+    assert ended.code == 143
+    assert ended.stderr.splitlines()[-1] == "terminated: after round 2 of 4; the same command resumes from there"
+    os.mkfifo(place.path / "hold")
+    with place.start("swarm", "run.toml") as running:
+        running.read_until("state=resuming round=2/4")
+        with (place.path / "hold").open("w"):
+            running.send(signal.SIGKILL)
+            assert running.end().code == -signal.SIGKILL
+    (place.path / "hold").unlink()
+    with (place.run_dir / "events.jsonl").open("a", encoding="utf-8") as events:
+        events.write('{"time": "torn')
+    resumed = place.motet("swarm", "run.toml")
+    assert resumed.code == 0, resumed.stderr
+    assert "state=resuming round=2/4" in resumed.stderr
+    check_same_end(place, finished)
+
+
+def test_two_at_once_do_not_meet(place: Place, finished: Callable[[], tuple[Place, Ended]]) -> None:
+    with place.held() as (running, let_go):
+        second = place.motet("swarm", "run.toml")
+        cleaning = place.motet("swarm", "run.toml", "--clean")
+        let_go()
+        ended = running.end()
+    for refused in (second, cleaning):
+        assert refused.code == 2
+        assert refused.error.startswith("error: runs/r: another motet (process ")
+        assert refused.error.endswith("[E-RUN-04]")
+    assert ended.code == 0, ended.stderr
+    check_same_end(place, finished)
+
+
+# --- other settings --------------------------------------------------------------------------------------------------
+
+
+def test_other_settings_do_not_continue_a_run(finished: Callable[[], tuple[Place, Ended]]) -> None:
+    place, _ = finished()
+    before = (place.run_dir / "metrics.jsonl").read_bytes()
+    refused = place.motet("swarm", "run.toml", "--set", "run.rounds=5")
+    assert refused.code == 2
+    assert refused.error.endswith("[E-RESUME-01]")
+    assert "there: rounds = 4; here: rounds = 5" in refused.error
+    assert (place.run_dir / "metrics.jsonl").read_bytes() == before
+
+
+def test_clean_starts_over_with_other_settings(place: Place) -> None:
+    quick = ["--set", "evaluation.final_num_prompts=2", "--set", "rollout.prompts_per_round=2"]
+    assert place.motet("swarm", "run.toml", *quick, "--set", "run.rounds=1").code == 0
+    (place.run_dir / "models/small/old.txt").touch()
+    again = place.motet("swarm", "run.toml", *quick, "--set", "run.rounds=2", "--clean")
+    assert again.code == 0, again.stderr
+    assert max(row["round"] for row in rows(place.run_dir)) == 1
+    assert not (place.run_dir / "models/small/old.txt").exists()
+
+
+def test_clean_deletes_nothing_but_runs(place: Place) -> None:
+    place.run_dir.mkdir(parents=True)
+    (place.run_dir / "thesis.txt").touch()
+    refused = place.motet("swarm", "run.toml", "--clean")
+    assert refused.code == 2
+    assert refused.error == "error: runs/r: not the directory of a run (it has no run.json)  [E-RUN-02]"
+    assert (place.run_dir / "thesis.txt").exists()
+
+
+def test_a_dry_run_leaves_nothing(place: Place) -> None:
+    shown = place.motet("swarm", "run.toml", "--dry-run", "--set", "run.rounds=7")
+    assert (shown.code, shown.stderr) == (0, "")
+    assert "rounds = 7" in shown.stdout
+    assert not (place.path / "runs").exists()
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "says"),
+    [
+        ("node.small.model=tiny:smal", "E-MODEL-01", 'did you mean "tiny:small"?'),
+        ("node.large.model=./nowhere", "E-MODEL-02", "'./nowhere': the folder does not exist"),
+        ("task.name=sum.jsonl", "E-TASK-02", "did you mean sums.jsonl?"),
+        ("task.reward=rewards.py:fails", "E-REWARD-02", "RuntimeError: no such luck (rewards.py:11)"),
+        ("task.reward=rewards.py:asks", "E-REWARD-02", "asks for 'colour', which is no column of the task"),
+        ("rollout.prompts_per_round=1000", "E-SWARM-02", "1000"),
+    ],
+)
+def test_a_mistake_that_shows_late_costs_one_line_and_leaves_nothing(
+    place: Place, change: str, code: str, says: str
+) -> None:
+    refused = place.motet("swarm", "run.toml", "--set", change)
+    assert refused.code == 2
+    assert says in refused.error
+    assert refused.error.endswith(f"[{code}]")
+    assert list((place.path / "runs").iterdir()) == []
+
+
+def test_what_was_killed_before_it_measured_anything_is_no_run(place: Place) -> None:
+    from motet.journal import RunDir
+
+    left = RunDir.create(place.run_dir, seed=0)
+    left.config.write_text("[run]\nname = 'other'\n", encoding="utf-8")
+    left.metrics.touch()
+    ended = place.motet("swarm", "run.toml", "--set", "evaluation.final_num_prompts=2", "--set", "run.rounds=1")
+    assert ended.code == 0, ended.stderr
+
+
+def test_a_folder_of_something_else_is_left_alone(place: Place) -> None:
+    place.run_dir.mkdir(parents=True)
+    (place.run_dir / "thesis.txt").touch()
+    refused = place.motet("swarm", "run.toml")
+    assert refused.code == 2
+    assert refused.error.endswith("[E-RUN-01]")
+    assert [entry.name for entry in place.run_dir.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("dir", ["run.toml", "run.toml/below"])
+def test_results_cannot_go_into_a_file(place: Place, dir: str) -> None:
+    refused = place.motet("swarm", "run.toml", "--set", f"run.dir={dir}")
+    assert refused.code == 2
+    assert refused.error == f"error: {dir}: run.dir must be a folder, and a file is there  [E-RUN-01]"
+
+
+@pytest.mark.parametrize("target", ["runs", "run.toml/out.json"])
+def test_where_json_cannot_go_is_said_before_the_work(place: Place, target: str) -> None:
+    (place.path / "runs").mkdir()
+    refused = place.motet("swarm", "run.toml", "--json", target)
+    assert refused.code == 2
+    assert f"argument --json: {target} " in refused.error
+    assert list((place.path / "runs").iterdir()) == []

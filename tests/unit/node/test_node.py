@@ -1,0 +1,161 @@
+"""The round: its phases, what it publishes and accounts for, lockstep and free pace."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.node import Phase
+from motet.records import decode_group, read_archive
+
+
+def drive(node, round):
+    """A whole round of one node, with nobody in between; the phases and the report."""
+    steps, phases = node.run_round(round), []
+    while True:
+        try:
+            phases.append(next(steps))
+        except StopIteration as end:
+            return phases, end.value
+
+
+def publish_only(node, round):
+    """A round of a node up to the point where it waits."""
+    steps = node.run_round(round)
+    while next(steps) is not Phase.WAIT:
+        pass
+    return steps
+
+
+@pytest.fixture
+def pair(make_run, assemble):
+    def build(**sections):
+        assembly = assemble(make_run(**sections))
+        return assembly, assembly.members["ann"].node, assembly.members["bob"].node
+
+    return build
+
+
+def test_phases_and_report(pair):
+    _, ann, bob = pair()
+    publish_only(bob, 0)
+    phases, report = drive(ann, 0)
+    assert phases == [Phase.GENERATE, Phase.WAIT, Phase.LEARN]
+    assert report.round == 0
+    metrics = report.metrics
+    assert metrics["own/groups"] == metrics["external/groups"] == 3
+    assert metrics["own/completions"] == 12
+    assert metrics["admission/rejected"] == metrics["admission/late"] == metrics["admission/reward_mismatches"] == 0
+    assert {"time/generate_s", "time/wait_s", "time/learn_s"} <= metrics.keys()
+    assert metrics["wire/bytes_per_token"] == metrics["wire/bytes_sent"] / metrics["wire/tokens_sent"]
+
+
+def test_nothing_happens_before_the_first_step(pair):
+    _, ann, bob = pair()
+    steps = ann.run_round(0)
+    assert next(steps) is Phase.GENERATE
+    assert bob.exchange.waiting_for(0) == ["ann"]
+
+
+def test_a_round_without_a_foreign_group_is_a_normal_round(pair):
+    _, ann, bob = pair(swarm={"deadline_s": 0.01})
+    _, report = drive(ann, 0)
+    assert report.metrics["external/groups"] == 0
+    assert report.metrics["wire/bytes_received"] == 0
+    assert ann.ledger.peers() == []
+    assert ann.exchange.waiting_for(0) == ["bob"], "the deadline ends the wait, not the peer"
+    assert bob.learner.policy_step == 0
+
+
+def test_a_peer_that_has_left_is_not_waited_for(pair):
+    _, ann, bob = pair(swarm={"deadline_s": 600.0})
+    bob.exchange.close()
+    _, report = drive(ann, 0)
+    assert report.metrics["external/groups"] == 0
+
+
+def test_what_is_published_is_what_was_planned_sampled_and_archived(pair, tmp_path):
+    _, ann, bob = pair()
+    publish_only(bob, 0)
+    drive(ann, 0)
+    parcels = bob.exchange.collect(0, deadline_s=1.0)
+    groups = [decode_group(parcel.payload) for parcel in parcels]
+    asks = ann.assignment.plan("ann", 0)
+    assert [(g.prompt_id, len(g.rollouts)) for g in groups] == [(a.prompt_id, a.num_completions) for a in asks]
+    assert {(g.peer, g.round, g.sampler.policy_step, g.sampler.model) for g in groups} == {("ann", 0, 0, "tiny:small")}
+    archived = list(read_archive(tmp_path / "archives1" / "ann.motet"))
+    assert [[r.token_ids.tolist() for r in g.rollouts] for g in archived] == [
+        [r.token_ids.tolist() for r in g.rollouts] for g in groups
+    ]
+
+
+def test_the_policy_step_travels(pair):
+    _, ann, bob = pair()
+    for round in range(2):
+        steps = publish_only(bob, round)
+        drive(ann, round)
+        if round == 0:
+            for _ in steps:
+                pass
+    assert ann.learner.policy_step == 2
+    parcels = bob.exchange.collect(1, deadline_s=1.0)
+    assert {decode_group(parcel.payload).sampler.policy_step for parcel in parcels} == {1}
+
+
+def test_free_pace_learns_from_what_is_young_enough(pair):
+    """Ann is five rounds ahead when bob takes his first look; he wants nothing older than two rounds."""
+    _, ann, bob = pair(swarm={"pace": "free", "max_lag": 2})
+    per_round = [len(ann.assignment.plan("ann", round)) for round in range(6)]
+    for round in range(6):
+        _, report = drive(ann, round)
+        assert report.metrics["external/groups"] == 0, "free pace does not wait"
+    _, report = drive(bob, 5)
+    assert report.metrics["external/groups"] == sum(per_round[3:])
+    assert report.metrics["admission/late"] == sum(per_round[:3])
+    account = bob.ledger.account("ann")
+    assert (account.received, account.accepted, account.late) == (
+        sum(per_round[3:]),
+        sum(per_round[3:]),
+        sum(per_round[:3]),
+    )
+
+
+def test_free_pace_takes_what_a_faster_peer_has_sent_ahead(pair):
+    _, ann, bob = pair(swarm={"pace": "free", "max_lag": 2})
+    drive(ann, 0)
+    drive(ann, 1)
+    _, report = drive(bob, 0)
+    assert report.metrics["external/groups"] == len(ann.assignment.plan("ann", 0)) + len(ann.assignment.plan("ann", 1))
+
+
+def test_lockstep_learns_from_this_round_only(pair):
+    """Ann has published two rounds by the time that bob collects the first."""
+    _, ann, bob = pair(swarm={"deadline_s": 0.01})
+    drive(ann, 0)
+    drive(ann, 1)
+    _, report = drive(bob, 0)
+    assert report.metrics["external/groups"] == len(ann.assignment.plan("ann", 0))
+    _, report = drive(bob, 1)
+    assert report.metrics["external/groups"] == len(ann.assignment.plan("ann", 1))
+    assert bob.ledger.account("ann").late == 0
+
+
+def test_lockstep_counts_what_came_too_late(pair):
+    _, ann, bob = pair(swarm={"deadline_s": 0.01})
+    drive(ann, 0)
+    _, report = drive(bob, 1)
+    assert report.metrics["external/groups"] == 0
+    assert report.metrics["admission/late"] == bob.ledger.account("ann").late == len(ann.assignment.plan("ann", 0))
+
+
+@pytest.mark.parametrize("collaboration", ["vertical", "horizontal"])
+def test_horizontal_shares_make_whole_groups(pair, collaboration):
+    _, ann, bob = pair(swarm={"collaboration": collaboration})
+    publish_only(bob, 0)
+    _, report = drive(ann, 0)
+    groups = {ask.prompt_id for name in ("ann", "bob") for ask in ann.assignment.plan(name, 0)}
+    shared = {ask.prompt_id for ask in ann.assignment.plan("ann", 0)} & {
+        ask.prompt_id for ask in ann.assignment.plan("bob", 0)
+    }
+    assert len(groups) == 6
+    assert len(shared) == (6 if collaboration == "horizontal" else 0)
+    assert report.metrics["own/completions"] == 12
