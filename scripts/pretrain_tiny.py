@@ -4,9 +4,10 @@
     python scripts/pretrain_tiny.py --only small --out /tmp/weights
 
 Supervised learning of running sums: first on right solutions, then on solutions with wrong steps, so that the models
-know how to add and yet sample wrong answers. Each has strengths of its own: `small` is good at short sums and when
-wrong is off by one; `large` is good at long sums and when wrong misses or adds a carry. Sums of 7 terms are rare here
-and absent from the training with rewards. Held-out sums (`RunningSums`) are never used.
+know how to add and yet sample wrong answers. Each has strengths and habits of its own: the steps of `small` are wrong
+more often the longer the sum, and then off by one; those of `large` more often the shorter the sum, and then off by one
+or by ten. Sums of 7 terms are rare here and, by default, absent from the training with rewards. Held-out sums
+(`RunningSums`) are never used.
 
 Prints the accuracy of sampled completions on held-out sums, by number of terms.
 """

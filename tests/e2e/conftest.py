@@ -169,6 +169,12 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture(scope="session")
+def place_in() -> Callable[[Path], Place]:
+    """Makes a place of a folder."""
+    return make_place
+
+
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Place, Ended]]:
     """A place where the swarm ran to its end, and how it ended; tests leave it as it is."""
     place = make_place(tmp_path_factory.mktemp("finished"))

@@ -46,31 +46,25 @@ def test_one_node_at_one_checkpoint_greedily_on_a_chosen_split(finished: Finishe
     assert again == at_3  # greedy: nothing is drawn
 
 
-def test_a_model_folder_gives_what_its_run_gives(finished: Finished, tmp_path: Path) -> None:
-    place, _ = finished()
-    alike = ["--greedy", "--num-prompts", "6", "--max-new-tokens", "8"]
-    of_run, _ = measured(place, tmp_path / "a.json", "runs/r", "--node", "small", *alike)
-    folder = "./runs/r/models/small"
-    of_folder, _ = measured(place, tmp_path / "b.json", folder, "--task", "sums.jsonl", *alike)
-    assert [result["model"] for result in of_folder] == [folder]
-    # A model has no run, hence no reward function of its own: "exact" scores it. What it writes is the same.
-    assert of_folder[0]["cut_share"] == of_run[0]["cut_share"]
+def test_a_tiny_model_and_its_folder_on_the_built_in_task(place: Place, tmp_path: Path) -> None:
+    from motet.models import tiny_path
 
-
-def test_a_tiny_model_on_the_built_in_task(place: Place, tmp_path: Path) -> None:
     results, _ = measured(place, tmp_path / "new/out.json", "tiny:small", "--num-prompts", "64")
     by_split = {result["split"]: result for result in results}
     assert set(by_split) == {"test", "ood"}
     assert 0.1 < by_split["test"]["value"] < 0.9  # pre-trained to be right in about a third
     assert by_split["ood"]["num_prompts"] == 64
+    folder = str(tiny_path("tiny:small"))
+    of_folder, _ = measured(place, tmp_path / "b.json", folder, "--num-prompts", "64", "--task", "running_sums")
+    assert of_folder == [{**result, "model": folder} for result in results]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (["tiny:smal"], "E-MODEL-01", 'did you mean "tiny:small"?'),
-        (["./nowhere"], "E-MODEL-02", "'./nowhere': the folder does not exist"),
-        (["runs"], "E-MODEL-02", "the folder has no config.json"),
+        (["results"], "E-MODEL-02", "the folder has no config.json"),
+        (["runs"], "E-RUN-02", "holds runs but is none itself; did you mean runs/r?"),
         (["runs/r/checkpoints/round_2"], "E-RUN-05", "runs/r/checkpoints/round_2: no checkpoint there"),
         (["runs/r", "--node", "lagre"], "E-CLI-02", "--node lagre: runs/r has no such node; it has small, large"),
         (["runs/r", "--task", "sums.jsonl"], "E-CLI-02", "--task: a run has its own task"),

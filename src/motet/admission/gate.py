@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,6 +91,16 @@ class Gate:
         left_out = len(group.rollouts) - len(scored.group.rollouts)
         detail = f"{left_out} of {len(group.rollouts)} rollouts could not be scored" if left_out else ""
         return Verdict(peer, group=scored.group, detail=detail, reward_mismatches=scored.reward_mismatches)
+
+    def seen(self) -> list[tuple[int, str, str]]:
+        """(round, peer, prompt id) of the groups that would be duplicates now, sorted: plain data for a checkpoint."""
+        return sorted((round, peer, prompt_id) for round, pairs in self._seen.items() for peer, prompt_id in pairs)
+
+    def restore_seen(self, seen: Iterable[tuple[int, str, str]]) -> None:
+        """Take over what `seen` returned before an interruption."""
+        self._seen = {}
+        for round, peer, prompt_id in seen:
+            self._seen.setdefault(int(round), set()).add((str(peer), str(prompt_id)))
 
     def _forget(self, current_round: int) -> None:
         oldest = current_round - (self._rules.max_lag or 0)

@@ -169,7 +169,7 @@ def _table(comparison: Comparison) -> Table:
             words = {"test": "held-out sums", "ood": "longer sums"}.get(split, split)
             table.add_row(node, words, _percent(cells[0].accuracy[split].start), *ends)
         table.add_row("", "generated", "", *(f"{cell.completions_generated or 0:,.0f}" for cell in cells))
-        table.add_row("", "bytes/token", "", *(f"{cell.bytes_per_token or 0:.1f}" for cell in cells))
+        table.add_row("", "bytes/token", "", *(_bytes(cell.bytes_per_token) for cell in cells))
         table.add_section()
     return table
 
@@ -177,3 +177,8 @@ def _table(comparison: Comparison) -> Table:
 def _percent(estimate: Estimate | None) -> str:
     """Accuracy and standard error in percent, without the sign: the table's title has it."""
     return "-" if estimate is None else f"{100 * estimate.value:.1f} \u00b1 {100 * (estimate.se or 0.0):.1f}"
+
+
+def _bytes(per_token: float | None) -> str:
+    """A node that is alone sends nothing."""
+    return "-" if per_token is None else f"{per_token:.1f}"

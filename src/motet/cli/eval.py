@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,9 @@ from motet.errors import UsageError
 from motet.journal import RunDir
 
 if TYPE_CHECKING:
+    from motet.evaluation import Evaluation
     from motet.models import Policy
+    from motet.tasks import Split, Task
 
 _SPLITS = ("test", "ood", "train")
 
@@ -43,18 +45,42 @@ def run(args: argparse.Namespace) -> int:
 
     from motet.cli.console import make_console
     from motet.cli.swarm import percent
-    from motet.evaluation import evaluate
-    from motet.generation import HFGenerator
-    from motet.node import task_of
+    from motet.tasks import load_task
 
     run_file, policies = _find(args)
-    task = task_of(run_file)
-    splits = args.split or [split for split in ("test", "ood") if task.num_prompts(split)]
-    console = make_console()
+    task = load_task(**run_file.task.model_dump())
+    for split in args.split or ():
+        if not task.num_prompts(split):
+            raise UsageError(f"--split {split}: task {task.name!r} has no such prompts", code="E-CLI-02")
+    held_out: Sequence[Split] = ("test", "ood")
+    splits = args.split or [split for split in held_out if task.num_prompts(split)]
     table = Table(box=None, pad_edge=False)
     for title in ("model", "split", "accuracy, %", "prompts", "cut"):
         table.add_column(title, no_wrap=title != "model", overflow="fold")
     results: list[dict[str, object]] = []
+    with make_console(stderr=True).status("loading the model"):
+        for name, split, result in _measure(args, run_file, policies, task, splits):
+            accuracy = result.accuracy
+            cut = f"{100 * result.cut_share:.0f} %"
+            table.add_row(name, split, percent(accuracy.value, accuracy.se), str(accuracy.num_prompts), cut)
+            results.append({"model": name, "split": split, **asdict(accuracy), "cut_share": result.cut_share})
+    make_console().print(table)
+    if args.json is not None:
+        write_results(args.json, results)
+    return 0
+
+
+def _measure(
+    args: argparse.Namespace,
+    run_file: RunFile,
+    policies: Iterator[tuple[str, Policy]],
+    task: Task,
+    splits: Sequence[Split],
+) -> Iterator[tuple[str, str, Evaluation]]:
+    """Every model on every split: name, split, result."""
+    from motet.evaluation import evaluate
+    from motet.generation import HFGenerator
+
     for name, policy in policies:
         for split in splits:
             result = evaluate(
@@ -67,21 +93,8 @@ def run(args: argparse.Namespace) -> int:
                 temperature=0.0 if args.greedy else run_file.rollout.temperature,
                 seed=args.seed,
             )
-            if result is None:
-                raise UsageError(f"--split {split}: task {task.name!r} has no such prompts", code="E-CLI-02")
-            accuracy = result.accuracy
-            table.add_row(
-                name,
-                split,
-                percent(accuracy.value, accuracy.se),
-                str(accuracy.num_prompts),
-                f"{100 * result.cut_share:.0f} %",
-            )
-            results.append({"model": name, "split": split, **asdict(accuracy), "cut_share": result.cut_share})
-    console.print(table)
-    if args.json is not None:
-        write_results(args.json, results)
-    return 0
+            assert result is not None
+            yield name, split, result
 
 
 def _find(args: argparse.Namespace) -> tuple[RunFile, Iterator[tuple[str, Policy]]]:
@@ -96,6 +109,8 @@ def _find(args: argparse.Namespace) -> tuple[RunFile, Iterator[tuple[str, Policy
         return _of_run(RunDir.open(path), checkpoint, args.node)
     if args.node is not None:
         raise UsageError(f"--node: {args.target} is not the directory of a run", code="E-CLI-02")
+    if path.is_dir() and any((entry / "run.json").is_file() for entry in path.iterdir()):
+        RunDir.open(path)  # says which runs lie there
     return _of_model(args.target, args.task or "running_sums")
 
 

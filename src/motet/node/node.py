@@ -103,7 +103,7 @@ class Node:
         late = self._account(parcels, verdicts, step)
         for group in own:
             self.archive.append(group)
-        traffic = _traffic(own, payloads, parcels) | _admission(verdicts, late)
+        traffic = _traffic(own, payloads if self.exchange.peers() else [], parcels) | _admission(verdicts, late)
         return RoundReport(round, {**step.metrics, **traffic, **clock.metrics()})
 
     def _admit(self, parcel: Parcel, round: int) -> Verdict:
@@ -127,7 +127,8 @@ class Node:
 
 
 def _traffic(own: Sequence[Group], payloads: Sequence[bytes], parcels: Sequence[Parcel]) -> dict[str, float]:
-    tokens = sum(group.num_tokens for group in own)
+    """What was sampled, and what of it travelled: nothing, if there is nobody to send it to."""
+    tokens = sum(group.num_tokens for group in own) if payloads else 0
     sent = sum(len(payload) for payload in payloads)
     metrics: dict[str, float] = {
         "own/groups": len(own),

@@ -29,7 +29,7 @@ class Position:
         rounds_done: rounds that are behind it.
         seconds: wall time spent on them.
         archive_bytes: length of each node's archive then.
-        nodes: per node: ledger, and the state of its hub.
+        nodes: per node: ledger, groups that its gate has seen, and the state of its hub.
     """
 
     folder: Path
@@ -83,7 +83,11 @@ def save(run_dir: RunDir, assembly: Assembly, *, rounds_done: int, seconds: floa
         for name, member in assembly.members.items():
             (folder / name).mkdir()
             save_learner(folder / name, member.node.learner)
-            nodes[name] = {"ledger": member.node.ledger.to_dict(), "hub": _hub_to_json(assembly.hubs[name].snapshot())}
+            nodes[name] = {
+                "ledger": member.node.ledger.to_dict(),
+                "seen": member.node.gate.seen(),
+                "hub": _hub_to_json(assembly.hubs[name].snapshot()),
+            }
             member.node.archive.sync()
             archive_bytes[name] = member.node.archive.position()
         state = {"rounds_done": rounds_done, "seconds": seconds, "archive_bytes": archive_bytes, "nodes": nodes}
@@ -99,6 +103,7 @@ def restore(position: Position, assembly: Assembly) -> None:
         try:
             state = position.nodes[name]
             member.node.ledger = Ledger.from_dict(state["ledger"])
+            member.node.gate.restore_seen(state["seen"])
             hub = assembly.hubs[name]
             if id(hub) not in restored:  # nodes that share a hub saved the same state
                 hub.restore(_hub_from_json(state["hub"]))

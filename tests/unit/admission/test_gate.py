@@ -393,3 +393,12 @@ def test_no_damaged_group_raises(place, flip, cut):
     damaged[place] ^= flip
     payload = bytes(damaged[: len(damaged) - cut])
     check_promises(admit(payload), payload)
+
+
+def test_what_was_seen_survives_an_interruption():
+    before = make_gate()
+    assert admit(GROUP, before).accepted
+    after = make_gate()
+    after.restore_seen([list(entry) for entry in before.seen()])  # as JSON gives it back
+    assert admit(GROUP, after).reason == "duplicate"
+    assert after.seen() == before.seen() == [(ROUND, "kim", "train/0")]

@@ -392,28 +392,3 @@ class TestObserver:
         with pytest.raises(KeyboardInterrupt):
             run_swarm(run, observer=Stop())
         assert_same(results_of(play(run).run_dir), results_of(uninterrupted()))
-
-
-class TestSummary:
-    def test_numbers_are_those_of_the_journal(self, make_run):
-        run_dir = play(make_run(nodes={"ann": "tiny:small", "bob": "tiny:large"})).run_dir
-        rows = read_jsonl(run_dir.metrics)
-        summary = json.loads(run_dir.summary.read_text())
-        assert summary["rounds"] == 4
-        assert summary["seconds"] > 0
-        for name, node in summary["nodes"].items():
-            own = [row for row in rows if row["node"] == name]
-            assert node["completions_generated"] == sum(row.get("own/completions", 0) for row in own) == 4 * 12
-            assert node["bytes_per_token"] == node["bytes_sent"] / node["tokens_sent"]
-            for split in ("test", "ood"):
-                assert node["accuracy"][split]["start"]["value"] == own[0][f"accuracy/{split}"]
-                assert node["accuracy"][split]["end"]["value"] == own[-1][f"accuracy/{split}"]
-                assert node["accuracy"][split]["end"]["n"] == 6
-            groups = list(read_archive(run_dir.archive(name)))
-            assert node["tokens_sent"] == sum(group.num_tokens for group in groups)
-            assert node["optimizer_steps"] == sum(1 - row.get("optim/skipped", 1) for row in own)
-
-    def test_a_task_without_an_ood_split(self, make_run):
-        run_dir = play(make_run(task={"ood_terms": ()}, run={"rounds": 1})).run_dir
-        summary = json.loads(run_dir.summary.read_text())
-        assert all(list(node["accuracy"]) == ["test"] for node in summary["nodes"].values())
