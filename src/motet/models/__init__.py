@@ -1,6 +1,6 @@
 """The model of a node: loading, tokenizer and its fingerprint, LoRA, the tiny models that come with the package.
 
-Knows neither tasks nor peers. torch and transformers are imported on use, so that asking for a path stays cheap.
+Knows neither tasks nor peers.
 """
 
 from motet.models.loading import load_policy
