@@ -100,6 +100,14 @@ def test_the_same_command_again_shows_the_results(demo: tuple[Place, Ended]) -> 
     assert {path: path.read_bytes() for path in (place.path / "d").rglob("metrics.jsonl")} == before
 
 
+def test_a_pipe_that_knows_ascii_only(demo: tuple[Place, Ended]) -> None:
+    place, _ = demo
+    report = place.motet("report", "d/seed_0/f_tis", "-o", "ascii.html", PYTHONIOENCODING="ascii")
+    assert report.code == 0, report.stderr
+    assert report.stdout.isascii()
+    assert " ? " in report.stdout
+
+
 def test_interrupted_it_leaves_no_process_and_goes_on(place: Place, demo: tuple[Place, Ended]) -> None:
     with place.start("demo", *SMALL, "--dir", "d", "--json", "numbers.json", "--workers", "1") as running:
         running.read_until("arm=alone round=0/2 node=small")

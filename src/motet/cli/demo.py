@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--dir", type=new_folder, default=Path("runs/demo"), help="folder for the runs [runs/demo]")
     parser.add_argument("--seeds", type=at_least_one, default=1, metavar="N", help="repeat with seeds 0 to N-1 [1]")
-    parser.add_argument("--workers", type=at_least_one, metavar="N", help="arms side by side [one for each processor]")
+    parser.add_argument("--workers", type=at_least_one, metavar="N", help="arms side by side [3, or one for each processor]")
     parser.add_argument("--clean", action="store_true", help="delete an earlier demo in that folder first")
     add_set(parser)
     add_dry_run(parser)
@@ -122,7 +122,8 @@ def _train(args: argparse.Namespace, runs: Sequence[RunFile]) -> None:
         print(f"the demo in {args.dir} was finished before; --clean deletes it and trains anew", file=sys.stderr)
         return
     view = DemoView(arms)
-    with Workers(jobs, at_once=args.workers or os.cpu_count() or 1) as workers:
+    at_once = args.workers or max(len(_ARMS), os.cpu_count() or 1)  # three arms on two processors end together
+    with Workers(jobs, at_once=at_once) as workers:
         try:
             _watch(workers, view)
         except KeyboardInterrupt as stop:

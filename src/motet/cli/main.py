@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -52,6 +54,8 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal or pipe without our signs gets "?" for them
     try:
         with _sigterm_raises():
             code = _run(arguments)
@@ -135,13 +139,16 @@ def _say_stopped(how: str, stop: KeyboardInterrupt, code: int) -> int:
 
 
 def _disk_fault(error: Exception) -> MotetError | None:
-    """A full or locked disk is no fault of motet's."""
-    if not isinstance(error, OSError):
+    """A full or locked disk is no fault of motet's. Safetensors tells of one in an error of its own."""
+    if isinstance(error, OSError):
+        number, where = error.errno, f"{error.filename}: " if error.filename else ""
+    elif type(error).__name__ == "SafetensorError" and (told := re.search(r"\(os error (\d+)\)", str(error))):
+        number, where = int(told[1]), ""
+    else:
         return None
-    where = f"{error.filename}: " if error.filename else ""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if number in {errno.ENOSPC, errno.EDQUOT}:
         return RunFailed(f"{where}the disk is full; free some space and start again", code="E-DISK-01")
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+    if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return RunFailed(f"{where}not permitted; choose another folder, or change who may write here", code="E-DISK-02")
     return None
 

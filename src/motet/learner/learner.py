@@ -182,11 +182,12 @@ class Learner:
     def _judge_external(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """logp_old where it was needed (NaN elsewhere), and the filter's reason for every row.
 
-        Only external rows of non-zero advantage are scored here. Own rows are never filtered, and get their logp_old
-        from the gradient pass; a row of advantage 0 is dropped or adds nothing, whatever its KL.
+        Only external rows of non-zero advantage are scored here, and those only if there is a filter: all that it
+        keeps get their logp_old from the gradient pass. A row of advantage 0 is dropped or adds nothing, whatever its
+        KL.
         """
         logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
-        scored_B = batch.is_external_B & (batch.advantage_B != 0)
+        scored_B = batch.is_external_B & (batch.advantage_B != 0) & (self.method.rule != "off")
         with torch.no_grad():
             for rows in self._micro_batches(batch, scored_B):
                 logp_old_BT[rows] = score_rows(self.policy, batch, rows).to(logp_old_BT)

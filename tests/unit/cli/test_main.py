@@ -199,6 +199,21 @@ def test_a_full_or_locked_disk_is_no_fault_of_ours(
     assert "Traceback" not in err
 
 
+def test_a_full_disk_is_known_from_safetensors_words_too(
+    tmp_path: Path, explain_does: Stub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    with pytest.raises(SafetensorError, match=rf"\(os error {errno.EISDIR}\)"):  # how it tells of the system's errors
+        save_file({}, tmp_path)
+    explain_does(raising(SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")))
+    assert main(["explain"]) == 4
+    err = capsys.readouterr().err
+    assert err.startswith("error: the disk is full")
+    assert "Traceback" not in err
+
+
 def test_other_errors_of_the_system_stay_faults(explain_does: Stub, capsys: pytest.CaptureFixture[str]) -> None:
     explain_does(raising(OSError(errno.EBADF, "bad")))
     assert main(["explain"]) == 1
