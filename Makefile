@@ -28,6 +28,7 @@ format: $(READY)
 # The numbers of docs/results.md: five seeds of the demo (about 20 minutes on two cores).
 results: $(READY)
 	$(BIN)/motet demo --seeds 5 --dir runs/results --json runs/results/summary.json
+	$(BIN)/motet report runs/results/seed_*/* -o runs/results/report.html --md runs/results/tables.md
 
 # TRL's own loss, live, against ours.
 oracle: $(READY)

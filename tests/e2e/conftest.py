@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+LONGEST_S = 300
 RUN_FILE = """
 [run]
 name = "r"
@@ -45,15 +47,20 @@ name = "large"
 model = "tiny:large"
 """
 
-# `odd` stops where a test wants it to: from the end of the first round on it reads the named pipe `hold`, if there is
-# one, and goes on when the test lets go of the other end.
+# `odd` stops where a test wants it to. While there is a named pipe `hold`, and one round is done, it says "waiting" and
+# waits until the test lets go of the other end. Its first call is the trial before models load.
 REWARDS = """
+import sys
 from pathlib import Path
 
+calls = []
+
 def odd(completions, **columns):
+    calls.append(len(completions))
     hold, metrics = Path("hold"), Path("runs/r/metrics.jsonl")
-    if hold.exists() and metrics.exists() and metrics.read_text().count('"round": 0,') == 2:
-        hold.read_text()
+    if len(calls) > 1 and hold.exists() and metrics.read_text().count('"round": 0,') == 2:
+        print("waiting", file=sys.stderr, flush=True)
+        hold.read_bytes()
     return [float(sum(map(ord, completion)) % 2) for completion in completions]
 
 def fails(completions, **columns):
@@ -125,7 +132,7 @@ class Place:
 
     @contextmanager
     def start(self, *arguments: str | Path, **environment: str) -> Iterator[Running]:
-        """Start a command; whatever happens, it does not outlive the block."""
+        """Start a command; whatever happens, it outlives neither the block nor a generous limit."""
         with subprocess.Popen(
             [sys.executable, "-m", "motet", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
@@ -134,23 +141,32 @@ class Place:
             text=True,
             encoding="utf-8",
             cwd=self.path,
-            env={**os.environ, **environment},
+            env={**os.environ, "COLUMNS": "80", **environment},
         ) as process:
+            limit = threading.Timer(LONGEST_S, process.kill)
+            limit.start()
             try:
                 yield Running(process)
             finally:
+                limit.cancel()
                 process.kill()
 
     @contextmanager
     def held(self) -> Iterator[tuple[Running, Callable[[], None]]]:
-        """The swarm of the run file, stopped inside its second round until `let_go` is called."""
+        """The swarm of the run file, stopped inside a round after its first until the second value is called."""
         hold = self.path / "hold"
         os.mkfifo(hold)
-        with self.start("swarm", "run.toml") as running:
-            running.read_until("round=1/4 node=large")
-            with hold.open("w") as end:  # waits until the reward reads at the other end
-                hold.unlink()
-                yield running, end.close
+        with open(os.open(hold, os.O_RDWR), "wb") as end, self.start("swarm", "run.toml") as running:
+            running.read_until("waiting")
+
+            def let_go() -> None:
+                hold.unlink(missing_ok=True)
+                end.close()
+
+            try:
+                yield running, let_go
+            finally:
+                let_go()
 
 
 def make_place(path: Path) -> Place:

@@ -32,7 +32,7 @@ def test_every_node_of_a_finished_run(finished: Finished, tmp_path: Path) -> Non
         assert result["num_prompts"] == 5
         assert 0 <= result["value"] <= 1
     title, *lines = ended.stdout.splitlines()
-    assert title.split() == ["model", "split", "accuracy,", "%", "prompts", "cut"]
+    assert title.split() == ["model", "split", "%", "right", "prompts", "cut"]
     shown = [f"{100 * result['value']:.1f} +- {100 * result['se']:.1f}" for result in results]
     assert [value in line for value, line in zip(shown, lines, strict=True)] == [True, True]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ def test_a_swarm_to_its_end(finished: Callable[[], tuple[Place, Ended]]) -> None
     _, ended = finished()
     assert ended.code == 0, ended.stderr
     title, *lines = ended.stdout.splitlines()
-    assert title.split() == ["node", "model", "accuracy,", "%", "before", "after", "generated", "bytes/token"]
+    assert title.split() == ["node", "model", "%", "right", "before", "after", "generated", "bytes/token"]
     assert [line.split()[:3] for line in lines[:2]] == [
         ["small", "tiny:small", "held-out"],
         ["large", "tiny:large", "held-out"],
@@ -168,13 +167,11 @@ def test_terminated_then_killed_it_resumes_from_its_checkpoint(
         ended = running.end()
     assert ended.code == 143
     assert ended.stderr.splitlines()[-1] == "terminated: after round 2 of 4; the same command resumes from there"
-    os.mkfifo(place.path / "hold")
-    with place.start("swarm", "run.toml") as running:
-        running.read_until("state=resuming round=2/4")
-        with (place.path / "hold").open("w"):
-            running.send(signal.SIGKILL)
-            assert running.end().code == -signal.SIGKILL
-    (place.path / "hold").unlink()
+    with place.held() as (running, _):
+        running.send(signal.SIGKILL)
+        killed = running.end()
+    assert killed.code == -signal.SIGKILL
+    assert "state=resuming round=2/4" in killed.stderr
     with (place.run_dir / "events.jsonl").open("a", encoding="utf-8") as events:
         events.write('{"time": "torn')
     resumed = place.motet("swarm", "run.toml")
@@ -245,7 +242,7 @@ def test_a_dry_run_leaves_nothing(place: Place) -> None:
         ("node.small.model=tiny:smal", "E-MODEL-01", 'did you mean "tiny:small"?'),
         ("node.large.model=./nowhere", "E-MODEL-02", "'./nowhere': the folder does not exist"),
         ("task.name=sum.jsonl", "E-TASK-02", "did you mean sums.jsonl?"),
-        ("task.reward=rewards.py:fails", "E-REWARD-02", "RuntimeError: no such luck (rewards.py:11)"),
+        ("task.reward=rewards.py:fails", "E-REWARD-02", "RuntimeError: no such luck (rewards.py:16)"),
         ("task.reward=rewards.py:asks", "E-REWARD-02", "asks for 'colour', which is no column of the task"),
         ("rollout.prompts_per_round=1000", "E-SWARM-02", "1000"),
     ],

@@ -46,7 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--dir", type=new_folder, default=Path("runs/demo"), help="folder for the runs [runs/demo]")
     parser.add_argument("--seeds", type=at_least_one, default=1, metavar="N", help="repeat with seeds 0 to N-1 [1]")
-    parser.add_argument("--workers", type=at_least_one, metavar="N", help="arms side by side [3, or one for each processor]")
+    parser.add_argument(
+        "--workers", type=at_least_one, metavar="N", help="arms side by side [3, or one for each processor]"
+    )
     parser.add_argument("--clean", action="store_true", help="delete an earlier demo in that folder first")
     add_set(parser)
     add_dry_run(parser)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     held_out: Sequence[Split] = ("test", "ood")
     splits = args.split or [split for split in held_out if task.num_prompts(split)]
     table = Table(box=None, pad_edge=False)
-    for title in ("model", "split", "accuracy, %", "prompts", "cut"):
+    for title in ("model", "split", "% right", "prompts", "cut"):
         table.add_column(title, no_wrap=title != "model", overflow="fold")
     results: list[dict[str, object]] = []
     with make_console(stderr=True).status("loading the model"):

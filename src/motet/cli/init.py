@@ -20,13 +20,13 @@ DEFAULT_SCHEMA: Final = "motet.schema.json"
 WIDTH: Final = 100
 
 CHOSEN_FOR_SUMS: Final[Mapping[str, object]] = {
-    "run.rounds": 250,
+    "run.rounds": 90,
     "task.name": "running_sums",
     "method.name": "f_tis",
     "method.kl_limit_nats": 10.0,
-    "learner.learning_rate": 1e-4,
+    "learner.learning_rate": 5e-4,
     "learner.schedule": "linear",
-    "learner.final_learning_rate": 1e-5,
+    "learner.final_learning_rate": 5e-5,
 }
 CHOSEN_FOR_FILE: Final[Mapping[str, object]] = {
     "task.reward": "exact",

@@ -69,7 +69,7 @@ def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
     from motet.cli.console import make_console
 
     table = Table(box=None, pad_edge=False)
-    for title in ("node", "model", "accuracy, %", "before", "after", "generated", "bytes/token"):
+    for title in ("node", "model", "% right", "before", "after", "generated", "bytes/token"):
         table.add_column(title, no_wrap=title != "model", overflow="fold")  # a model's name may be a long path
     nodes = summary["nodes"]
     assert isinstance(nodes, dict)
