@@ -1,4 +1,4 @@
-# make demo   set up, then watch two different models learn together (about 4 minutes on two cores)
+# make demo   set up, then watch two different models learn together (under 4 minutes on two cores)
 # make test   set up, then run the tests
 # make check  format, lint, types, layers
 
@@ -32,7 +32,7 @@ results: $(READY)
 
 # TRL's own loss, live, against ours.
 oracle: $(READY)
-	$(BIN)/pip install --quiet --constraint constraints.txt '.[trl]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora,trl]'
 	$(BIN)/pytest -m oracle tests/oracle
 
 $(READY): pyproject.toml constraints.txt

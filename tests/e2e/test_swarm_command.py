@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from motet.journal import RunDir
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 NODES = ("small", "large")
+QUICK = ["--set", "evaluation.final_num_prompts=2", "--set", "run.rounds=1"]
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -122,29 +125,35 @@ def test_the_same_command_again_shows_the_result(finished: Callable[[], tuple[Pl
 # --- interrupted -----------------------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_ends_the_round_and_the_same_command_goes_on(
+def test_however_it_is_interrupted_the_same_command_goes_on(
     place: Place, finished: Callable[[], tuple[Place, Ended]]
 ) -> None:
-    with place.held() as (running, let_go):
-        running.send(signal.SIGINT)
-        running.read_until("stopping after this round; again to stop at once")
-        let_go()
-        ended = running.end()
-    assert ended.code == 130
-    assert ended.stderr.splitlines()[-1] == "interrupted: after round 2 of 4; the same command resumes from there"
-    assert kinds(place.run_dir) == ["started", "stopped"]
-    assert [entry.name for entry in (place.run_dir / "checkpoints").iterdir()] == ["round_2"]
+    ends = {(signal.SIGINT, 2): (130, "interrupted"), (signal.SIGTERM, 3): (143, "terminated")}
+    for (number, rounds_done), (code, how) in ends.items():
+        with place.held() as (running, let_go):
+            running.send(number)
+            running.read_until("stopping after this round; again to stop at once")
+            let_go()
+            ended = running.end()
+        assert ended.code == code
+        said = f"{how}: after round {rounds_done} of 4; the same command resumes from there"
+        assert ended.stderr.splitlines()[-1] == said
+    assert "state=resuming round=2/4 nodes=small,large" in ended.stderr
+    assert "round=2/4 node=" not in ended.stderr
+    assert kinds(place.run_dir) == ["started", "stopped", "resumed", "stopped"]
+    assert sorted(entry.name for entry in (place.run_dir / "checkpoints").iterdir()) == ["round_2", "round_3"]
+    with place.held() as (running, _):
+        running.send(signal.SIGKILL)
+        assert running.end().code == -signal.SIGKILL
+    with (place.run_dir / "events.jsonl").open("a", encoding="utf-8") as events:
+        events.write('{"time": "torn')
     resumed = place.motet("swarm", "run.toml")
     assert resumed.code == 0, resumed.stderr
-    assert "run=r state=resuming round=2/4 nodes=small,large" in resumed.stderr
-    assert "round=2/4 node=" not in resumed.stderr
-    assert kinds(place.run_dir) == ["started", "stopped", "resumed", "finished"]
+    assert "state=resuming round=3/4" in resumed.stderr
     check_same_end(place, finished)
 
 
-def test_a_second_signal_ends_it_at_once_and_the_same_command_starts_over(
-    place: Place, finished: Callable[[], tuple[Place, Ended]]
-) -> None:
+def test_a_second_signal_ends_it_at_once(place: Place) -> None:
     with place.held() as (running, _):
         running.send(signal.SIGINT)
         running.read_until("stopping after this round")
@@ -153,31 +162,7 @@ def test_a_second_signal_ends_it_at_once_and_the_same_command_starts_over(
     assert ended.code == 130
     assert ended.stderr.splitlines()[-1] == "interrupted: stopped at once"
     assert list((place.run_dir / "checkpoints").iterdir()) == []
-    assert place.motet("swarm", "run.toml").code == 0
-    check_same_end(place, finished)
-
-
-def test_terminated_then_killed_it_resumes_from_its_checkpoint(
-    place: Place, finished: Callable[[], tuple[Place, Ended]]
-) -> None:
-    with place.held() as (running, let_go):
-        running.send(signal.SIGTERM)
-        running.read_until("stopping after this round")
-        let_go()
-        ended = running.end()
-    assert ended.code == 143
-    assert ended.stderr.splitlines()[-1] == "terminated: after round 2 of 4; the same command resumes from there"
-    with place.held() as (running, _):
-        running.send(signal.SIGKILL)
-        killed = running.end()
-    assert killed.code == -signal.SIGKILL
-    assert "state=resuming round=2/4" in killed.stderr
-    with (place.run_dir / "events.jsonl").open("a", encoding="utf-8") as events:
-        events.write('{"time": "torn')
-    resumed = place.motet("swarm", "run.toml")
-    assert resumed.code == 0, resumed.stderr
-    assert "state=resuming round=2/4" in resumed.stderr
-    check_same_end(place, finished)
+    assert [entry.name for entry in place.run_dir.parent.iterdir()] == ["r"]
 
 
 def test_two_at_once_do_not_meet(place: Place, finished: Callable[[], tuple[Place, Ended]]) -> None:
@@ -208,13 +193,12 @@ def test_other_settings_do_not_continue_a_run(finished: Callable[[], tuple[Place
 
 
 def test_clean_starts_over_with_other_settings(place: Place) -> None:
-    quick = ["--set", "evaluation.final_num_prompts=2", "--set", "rollout.prompts_per_round=2"]
-    assert place.motet("swarm", "run.toml", *quick, "--set", "run.rounds=1").code == 0
-    (place.run_dir / "models/small/old.txt").touch()
-    again = place.motet("swarm", "run.toml", *quick, "--set", "run.rounds=2", "--clean")
+    other = RunDir.create(place.run_dir, seed=0)
+    other.config.write_text("[run]\nname = 'other'\n", encoding="utf-8")
+    other.metrics.write_text('{"round": 7, "node": "other"}\n', encoding="utf-8")
+    again = place.motet("swarm", "run.toml", "--clean", *QUICK)
     assert again.code == 0, again.stderr
-    assert max(row["round"] for row in rows(place.run_dir)) == 1
-    assert not (place.run_dir / "models/small/old.txt").exists()
+    assert {row["node"] for row in rows(place.run_dir)} == set(NODES)
 
 
 def test_clean_deletes_nothing_but_runs(place: Place) -> None:
@@ -258,12 +242,10 @@ def test_a_mistake_that_shows_late_costs_one_line_and_leaves_nothing(
 
 
 def test_what_was_killed_before_it_measured_anything_is_no_run(place: Place) -> None:
-    from motet.journal import RunDir
-
     left = RunDir.create(place.run_dir, seed=0)
     left.config.write_text("[run]\nname = 'other'\n", encoding="utf-8")
     left.metrics.touch()
-    ended = place.motet("swarm", "run.toml", "--set", "evaluation.final_num_prompts=2", "--set", "run.rounds=1")
+    ended = place.motet("swarm", "run.toml", *QUICK)
     assert ended.code == 0, ended.stderr
 
 
@@ -283,10 +265,12 @@ def test_results_cannot_go_into_a_file(place: Place, dir: str) -> None:
     assert refused.error == f"error: {dir}: run.dir must be a folder, and a file is there  [E-RUN-01]"
 
 
-@pytest.mark.parametrize("target", ["runs", "run.toml/out.json"])
-def test_where_json_cannot_go_is_said_before_the_work(place: Place, target: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "says"), [("runs", "runs is a folder; name a file"), ("run.toml/out.json", "run.toml is no folder")]
+)
+def test_where_json_cannot_go_is_said_before_the_work(place: Place, target: str, says: str) -> None:
     (place.path / "runs").mkdir()
     refused = place.motet("swarm", "run.toml", "--json", target)
     assert refused.code == 2
-    assert f"argument --json: {target} " in refused.error
+    assert f"argument --json: {says}" in refused.error
     assert list((place.path / "runs").iterdir()) == []
