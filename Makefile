@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/motet demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,3 +26,13 @@ def make_console(*, stderr: bool = False) -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
+
+
+def can_redraw() -> bool:
+    """True if stderr is a terminal whose lines can be drawn anew: not dumb, and no pipe, whatever FORCE_COLOR says."""
+    return sys.stderr.isatty() and not make_console(stderr=True).is_dumb_terminal
+
+
+def working(words: str) -> AbstractContextManager[object]:
+    """Shows on a terminal that something is happening, for as long as the block takes."""
+    return make_console(stderr=True).status(words) if can_redraw() else nullcontext()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from motet.cli.console import make_console
+from motet.cli.console import can_redraw, make_console, working
 from motet.cli.options import add_dry_run, add_json, add_set, at_least_one, new_folder, write_results
 from motet.config import RunFile, dump_run_file, load_run_file
 from motet.errors import UsageError
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     _train(args, runs)
     folders = [Path(run_file.run.dir) / run_file.run.name for run_file in runs]
     html, png = args.dir / "report.html", args.dir / "report.png"
-    with make_console(stderr=True).status("writing the page"):
+    with working("writing the page"):
         from motet.reports import write_report
 
         comparison = write_report(folders, html=html, png=png)
@@ -143,7 +143,7 @@ def _watch(workers: Workers, view: DemoView) -> None:
     from rich.live import Live
 
     console = make_console(stderr=True)
-    if not console.is_terminal:
+    if not can_redraw():
         while workers.advance():
             view.refresh()
             for line in view.new_lines():

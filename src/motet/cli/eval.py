@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry it out."""
     from rich.table import Table
 
-    from motet.cli.console import make_console
+    from motet.cli.console import make_console, working
     from motet.cli.swarm import percent
     from motet.tasks import load_task
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     for title in ("model", "split", "% right", "prompts", "cut"):
         table.add_column(title, no_wrap=title != "model", overflow="fold")
     results: list[dict[str, object]] = []
-    with make_console(stderr=True).status("loading the model"):
+    with working("measuring"):
         for name, split, result in _measure(args, run_file, policies, task, splits):
             accuracy = result.accuracy
             cut = f"{100 * result.cut_share:.0f} %"

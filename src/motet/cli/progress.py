@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from motet.cli.console import make_console
+from motet.cli.console import can_redraw, make_console
 from motet.journal import RunDir, read_jsonl
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class _Progress:
         del round
         if self._began_rounds is None:
             self._began_rounds = self._ended_round = time.monotonic()
-        self._enter(node, f"waiting for {', '.join(waiting_for)}" if waiting_for else _DOING[phase])
+        peers = waiting_for[0] if len(waiting_for) == 1 else f"{len(waiting_for)} peers"
+        self._enter(node, f"waiting for {peers}" if waiting_for else _DOING[phase])
 
     def evaluating(self, node: str, *, round: int) -> None:
         """See `Observer`."""
@@ -153,8 +154,8 @@ class LiveProgress(_Progress):
         eta = f"  about {clock(left)} left" if left is not None else ""
         head = f"{self._name}  {self._rounds_done}/{self._num_rounds} rounds  {bar(share)}{eta}"
         table = Table(box=None, pad_edge=False)
-        table.add_column("node", no_wrap=True)
-        table.add_column("now", no_wrap=True, min_width=_STATE_WIDTH)
+        table.add_column("node", overflow="ellipsis")  # where there is little room, long names give way
+        table.add_column("now", no_wrap=True, width=_STATE_WIDTH)
         for title in ("held-out", "since start", "own reward", "dropped"):
             table.add_column(title, no_wrap=True, justify="right")
         for node, view in self._views.items():
@@ -220,7 +221,7 @@ def rounds_done_in(row: Mapping[str, object]) -> int:
 
 def make_progress(run_dir: RunDir) -> LiveProgress | LineProgress:
     """A live table where stderr is a terminal, lines where it is not."""
-    return LiveProgress(run_dir) if make_console(stderr=True).is_terminal else LineProgress(run_dir)
+    return LiveProgress(run_dir) if can_redraw() else LineProgress(run_dir)
 
 
 def _gain(view: _NodeView) -> str:
