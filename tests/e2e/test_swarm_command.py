@@ -188,7 +188,7 @@ def test_other_settings_do_not_continue_a_run(finished: Callable[[], tuple[Place
     refused = place.motet("swarm", "run.toml", "--set", "run.rounds=5")
     assert refused.code == 2
     assert refused.error.endswith("[E-RESUME-01]")
-    assert "there: rounds = 4; here: rounds = 5" in refused.error
+    assert "run.rounds: there 4, here 5" in refused.error
     assert (place.run_dir / "metrics.jsonl").read_bytes() == before
 
 

@@ -245,6 +245,13 @@ _RUNS: Final = {
         "Restore the settings, choose another run.name, or delete that run with --clean. The settings that it was "
         "started with stand in its directory.",
     ),
+    "E-RESUME-02": Entry(
+        "a run's settings are damaged",
+        "The file config.toml in the directory of the run is not TOML any more, so it cannot be told whether the run "
+        "file still asks for the same run.",
+        "The file was changed or cut off.",
+        "Restore it from a copy, choose another run.name, or delete the run with --clean.",
+    ),
     "E-CHECKPOINT-01": Entry(
         "damaged checkpoint",
         "A checkpoint is incomplete, or does not fit the run file or the model.",

@@ -10,7 +10,7 @@ import torch
 from motet.errors import UsageError
 from motet.models.lora import LoraOptions, add_lora
 from motet.models.policy import Policy
-from motet.models.quiet import no_progress_bars
+from motet.models.quiet import quiet_libraries
 from motet.models.tiny import tiny_path
 from motet.models.tokenizer import Tokenizer
 
@@ -71,21 +71,23 @@ def _from_pretrained(name: str, source: str, dtype: torch.dtype) -> tuple[PreTra
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    looks_like_path = source.startswith((".", "/", "~")) or Path(source).exists()
-    if looks_like_path:
-        folder = Path(source).expanduser()
+    folder = Path(source).expanduser()
+    # A name on the hub is "model" or "owner/model"; everything else is a path.
+    if source.startswith((".", "/", "~")) or source.count("/") > 1 or folder.exists():
         if not (folder / "config.json").is_file():
-            found = "has no config.json" if folder.is_dir() else "does not exist"
+            found = "has no config.json" if folder.is_dir() else "is a file" if folder.is_file() else "does not exist"
             raise UsageError(f"node.model {name!r}: the folder {found}; give a Hugging Face folder", code="E-MODEL-02")
         source = str(folder)
     try:
-        with no_progress_bars():
+        with quiet_libraries():
             inner = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
             loaded: Any = AutoModelForCausalLM.from_pretrained(  # annotated as a model, here a pair
                 source, dtype=dtype, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         why = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
+        if not folder.exists():
+            why = f"no folder of that name here, and the hub did not give it ({type(error).__name__}: {why})"
         raise UsageError(f"node.model {name!r} cannot be loaded: {why}", code="E-MODEL-02") from error
     causal, info = loaded
     absent = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from motet.errors import EnvironmentFault
-from motet.models.quiet import no_progress_bars
+from motet.models.quiet import quiet_libraries
 from motet.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Policy:
         """Write an ordinary Hugging Face folder (of the adapter, where one is trained) with the tokenizer."""
         save_pretrained = self.model.save_pretrained
         assert callable(save_pretrained)
-        with no_progress_bars():
+        with quiet_libraries():
             save_pretrained(str(folder))
         self.tokenizer.save(str(folder))
 

@@ -1,20 +1,25 @@
-"""Loading and saving without the progress bars of transformers, which would run into our own display."""
+"""Loading and saving without the progress bars and retry notices of libraries, which would run into our display."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Switch the bars off inside the block."""
-    from transformers.utils import logging
+def quiet_libraries() -> Iterator[None]:
+    """Inside the block transformers shows no bars, and the hub client does not tell of each retry."""
+    from transformers.utils import logging as transformers_logging
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    shown = transformers_logging.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
+    transformers_logging.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        hub.setLevel(hub_level)
         if shown:
-            logging.enable_progress_bar()
+            transformers_logging.enable_progress_bar()

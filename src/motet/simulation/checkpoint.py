@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
 
     Raises:
         UsageError: E-RESUME-01 if the directory holds a run of other settings.
-        RunFailed: E-CHECKPOINT-01 if the checkpoint is damaged.
+        RunFailed: E-CHECKPOINT-01 if the checkpoint is damaged, E-RESUME-02 if the run's config.toml is.
     """
     path = Path(run.run.dir) / run.run.name
     wanted = dump_run_file(run)
@@ -56,9 +57,10 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
         return run_dir, None
     run_dir = RunDir.open(path)
     found = run_dir.config.read_text(encoding="utf-8") if run_dir.config.is_file() else wanted
-    if found != wanted:
+    differences = _differences(run_dir.config, found, wanted)
+    if differences:
         raise UsageError(
-            f"{path} holds a run of other settings ({_first_difference(found, wanted)}); "
+            f"{path} holds a run of other settings ({'; '.join(differences[:3])}); "
             "use another run.name, or --clean to delete that run",
             code="E-RESUME-01",
         )
@@ -155,9 +157,30 @@ def _hub_from_json(plain: Mapping[str, Any]) -> HubState:
     )
 
 
-def _first_difference(found: str, wanted: str) -> str:
-    """The first line in which two resolved run files differ."""
-    for old, new in zip(found.splitlines(), wanted.splitlines(), strict=False):
-        if old != new:
-            return f"there: {old.strip()}; here: {new.strip()}"
-    return "one has more lines than the other"
+def _differences(path: Path, found: str, wanted: str) -> list[str]:
+    """Settings in which two resolved run files differ. Where the run lies is none: it may have been moved."""
+    try:
+        there = _flat(tomllib.loads(found))
+    except tomllib.TOMLDecodeError as error:
+        raise RunFailed(
+            f"{path}: damaged ({error}); restore it, or --clean deletes the run", code="E-RESUME-02"
+        ) from error
+    here = _flat(tomllib.loads(wanted))
+    return [
+        f"{key}: there {there.get(key, 'not set')!r}, here {here.get(key, 'not set')!r}"
+        for key in sorted(there.keys() | here.keys())
+        if key != "run.dir" and there.get(key) != here.get(key)
+    ]
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            for item in value:
+                flat |= _flat(item, f"{prefix}{key}.{item.get('name', '?')}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

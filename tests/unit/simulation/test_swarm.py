@@ -202,9 +202,30 @@ class TestResumed:
             play(make_run(**changed))
         assert caught.value.code == "E-RESUME-01"
 
+    def test_a_run_that_was_moved_goes_on(self, make_run, tmp_path):
+        stopped = play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
+        moved = tmp_path / "elsewhere" / stopped.run_dir.path.name
+        moved.parent.mkdir()
+        stopped.run_dir.path.rename(moved)
+        outcome = play(make_run(run={"rounds": 2, "dir": str(moved.parent)}))
+        assert (outcome.finished, outcome.rounds_done) == (True, 2)
+        assert [event["kind"] for event in read_jsonl(outcome.run_dir.events)] == [
+            "started",
+            "stopped",
+            "resumed",
+            "finished",
+        ]
+
+    def test_damaged_settings_are_one_line(self, make_run):
+        outcome = play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
+        outcome.run_dir.config.write_text("[run\n")
+        with pytest.raises(RunFailed, match=r"config\.toml: damaged") as caught:
+            play(make_run(run={"rounds": 2}))
+        assert caught.value.code == "E-RESUME-02"
+
     def test_the_error_names_the_setting(self, make_run):
         play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
-        with pytest.raises(UsageError, match=r"there: .*learning_rate = 0\.001.*here: .*learning_rate = 0\.002"):
+        with pytest.raises(UsageError, match=r"learner\.learning_rate: there 0\.001, here 0\.002"):
             play(make_run(run={"rounds": 2}, learner={"learning_rate": 2e-3}))
 
     def test_from_an_older_checkpoint_if_the_newest_is_removed(self, make_run, results_of, uninterrupted):
