@@ -1,4 +1,4 @@
-# make demo   set up, then watch two different models learn together (under 4 minutes on two cores)
+# make demo   set up, then watch two different models learn together (about 3 minutes on two cores)
 # make test   set up, then run the tests
 # make check  format, lint, types, layers
 
