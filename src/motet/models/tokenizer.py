@@ -54,4 +54,4 @@ def tokenizer_fingerprint(inner: PreTrainedTokenizerBase) -> str:
         description = {"vocabulary": inner.get_vocab(), "class": type(inner).__name__}
     description["special_tokens"] = {name: str(token) for name, token in inner.special_tokens_map.items()}
     canonical = json.dumps(description, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -4,7 +4,8 @@
     0       4      magic b"MOTG"
     4       2      wire version, unsigned, little endian (as are all numbers outside the header)
     6       4      H = bytes of the header
-    10      H      header: MessagePack of `_Header`, with one `_RolloutHeader` (length, finish, reward) per rollout
+    10      H      header: MessagePack of `_Header`, with one `_RolloutHeader` (length, finish, reward) per rollout;
+                   a whole temperature or reward is an integer, as most rewards are 0 or 1
     10+H    N*w    N = tokens of all rollouts; their ids in w bytes each, the fewest (1..4) that hold the largest id
     ...     N*4    their log-probs, float32
 
@@ -15,6 +16,7 @@ module: it promises types, lengths and sizes only.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Annotated
@@ -30,6 +32,7 @@ WIRE_VERSION = 1
 
 _MAGIC = b"MOTG"
 _PREFIX = struct.Struct("<4sHI")
+_LARGEST_EXACT = 2**53
 _MALFORMED, _WRONG_VERSION, _OVER_LIMIT = "E-WIRE-01", "E-WIRE-02", "E-WIRE-03"
 
 
@@ -58,7 +61,7 @@ class WireLimits:
 class _RolloutHeader(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     length: Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
     stopped: bool
-    reward: float
+    reward: int | float
 
 
 class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
@@ -67,13 +70,16 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
     prompt_id: str
     model: str
     policy_step: int
-    temperature: float
+    temperature: int | float
     tokenizer: str
     id_bytes: Annotated[int, msgspec.Meta(ge=1, le=4)]
     rollouts: Annotated[tuple[_RolloutHeader, ...], msgspec.Meta(min_length=1)]
 
     def names(self) -> tuple[str, str, str, str]:
         return self.peer, self.prompt_id, self.model, self.tokenizer
+
+    def numbers(self) -> list[int | float]:
+        return [self.temperature, *(rollout.reward for rollout in self.rollouts)]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -102,11 +108,11 @@ def encode_group(group: Group) -> bytes:
         prompt_id=group.prompt_id,
         model=group.sampler.model,
         policy_step=group.sampler.policy_step,
-        temperature=float(group.sampler.temperature),
+        temperature=_shortest(group.sampler.temperature),
         tokenizer=group.sampler.tokenizer,
         id_bytes=id_bytes,
         rollouts=tuple(
-            _RolloutHeader(len(rollout.token_ids), rollout.finish_reason == "stop", float(rollout.reward))
+            _RolloutHeader(len(rollout.token_ids), rollout.finish_reason == "stop", _shortest(rollout.reward))
             for rollout in group.rollouts
         ),
     )
@@ -142,13 +148,13 @@ def decode_group(payload: bytes, limits: WireLimits = WireLimits()) -> Group:
     for rollout in header.rollouts:
         end = start + rollout.length
         finish_reason: FinishReason = "stop" if rollout.stopped else "length"
-        rollouts.append(Rollout(id_N[start:end], logp_N[start:end], finish_reason, rollout.reward))
+        rollouts.append(Rollout(id_N[start:end], logp_N[start:end], finish_reason, float(rollout.reward)))
         start = end
     return Group(
         peer=header.peer,
         round=header.round,
         prompt_id=header.prompt_id,
-        sampler=SamplerInfo(header.model, header.policy_step, header.temperature, header.tokenizer),
+        sampler=SamplerInfo(header.model, header.policy_step, float(header.temperature), header.tokenizer),
         rollouts=tuple(rollouts),
     )
 
@@ -173,7 +179,8 @@ def _read_header(payload: bytes, limits: WireLimits) -> tuple[_Header, int]:
         header = _DECODER.decode(header_bytes)
     except msgspec.DecodeError as error:
         raise WireError("header that does not parse", code=_MALFORMED) from error
-    if _ENCODER.encode(header) != header_bytes:
+    is_short = all(_is_exact(n) if isinstance(n, int) else isinstance(_shortest(n), float) for n in header.numbers())
+    if not is_short or _ENCODER.encode(header) != header_bytes:
         raise WireError("header that is not in its canonical form", code=_MALFORMED)
     return header, end
 
@@ -198,6 +205,18 @@ def _unpack_ids(payload: bytes, start: int, num_tokens: int, id_bytes: int) -> N
         raise WireError(f"ids in {id_bytes} bytes each where fewer hold them", code=_MALFORMED)
     id_N.setflags(write=False)
     return id_N
+
+
+def _shortest(number: float) -> int | float:
+    """A whole number as an integer, which takes 1 byte instead of 9 for most rewards; any other as it is."""
+    number = float(number)
+    is_whole = number.is_integer() and _is_exact(number) and (number != 0 or math.copysign(1, number) > 0)
+    return int(number) if is_whole else number
+
+
+def _is_exact(number: float) -> bool:
+    """True if float and integer of this size are the same number."""
+    return abs(number) <= _LARGEST_EXACT
 
 
 def _narrowest(id_N: NDArray[np.uint32]) -> int:

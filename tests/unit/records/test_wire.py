@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
 import sys
 
@@ -29,9 +30,9 @@ SMALL = Group(
 )
 
 GOLDEN_V1 = bytes.fromhex(
-    "4d4f5447010043000000"  # magic, version 1, 67 bytes of header
-    "99a36b696d03a8747261696e2f3137aa74696e793a6c6172676503cb3ff0000000000000a4396331660292"
-    "9303c3cb3ff00000000000009302c2cb0000000000000000"
+    "4d4f544701002b000000"  # magic, version 1, 43 bytes of header
+    "99a36b696d03a8747261696e2f3137aa74696e793a6c617267650301a439633166"  # names, round, step, temperature
+    "02929303c3019302c200"  # two bytes an id; (3 tokens, stopped, reward 1), (2 tokens, cut, reward 0)
     "05000b000d0005002c01"  # five ids of two bytes
     "000000be000000bf00000000000000be000000c0"
 )
@@ -173,8 +174,8 @@ def test_ids_take_the_fewest_bytes(largest: int, id_bytes: int) -> None:
 
 @pytest.mark.parametrize(
     ("num_rollouts", "length", "vocab_size", "most"),
-    [(8, 10, 64, 8.5), (12, 250, 262_144, 7.3)],
-    ids=["8x10", "12x250"],
+    [(8, 10, 64, 8.5), (4, 10, 64, 8.5), (12, 250, 262_144, 7.3)],
+    ids=["8x10", "4x10", "12x250"],
 )
 def test_bytes_per_token(
     num_rollouts: int, length: int, vocab_size: int, most: float, capsys: pytest.CaptureFixture[str]
@@ -254,8 +255,11 @@ VALUES = msgspec.msgpack.decode(HEADER)
         HEADER + b"\0",
         HEADER.replace(b"\xa3kim", b"\xd9\x03kim"),  # the same string, longer form
         HEADER.replace(b"\xa3kim\x03", b"\xa3kim\xcc\x03"),  # the same number, longer form
-        HEADER.replace(b"\xcb\x3f\xf0\0\0\0\0\0\0\xa4", b"\xca\x3f\x80\0\0\xa4"),  # temperature as float32
-        HEADER.replace(b"\xcb\x3f\xf0\0\0\0\0\0\0\xa4", b"\x01\xa4"),  # temperature as an integer
+        HEADER.replace(b"\x01\xa49c1f", b"\xca\x3f\x80\0\0\xa49c1f"),  # temperature 1 as a float32
+        HEADER.replace(b"\x01\xa49c1f", b"\xcb\x3f\xf0\0\0\0\0\0\0\xa49c1f"),  # and as a float64
+        HEADER.replace(b"\x01\xa49c1f", b"\xc3\xa49c1f"),  # and as true
+        msgspec.msgpack.encode([*VALUES[:-1], [[3, True, 1.0], [2, False, 0]]]),  # a whole reward as a float
+        msgspec.msgpack.encode([*VALUES[:-1], [[3, True, 2**53 + 1], [2, False, 0]]]),  # one that no float holds
         HEADER.replace(b"\xa3kim", b"\xc4\x03kim"),  # bytes for a string
         HEADER.replace(b"\xa3kim", b"\xa3\xed\xa0\x80"),  # a lone surrogate
         HEADER.replace(b"\xa3kim", b"\xa2\xc0\x80"),  # an overlong NUL
@@ -268,10 +272,10 @@ VALUES = msgspec.msgpack.decode(HEADER)
         b"\x9a" + HEADER[1:] + b"\x91" * 1000,
         HEADER.replace(b"\x02\x92", b"\x02\xdd\xff\xff\xff\xff"),
         msgspec.msgpack.encode([*VALUES[:-1], []]),  # no rollout
-        msgspec.msgpack.encode([*VALUES[:-1], [[0, True, 1.0], [5, True, 1.0]]]),  # an empty rollout
-        msgspec.msgpack.encode([*VALUES[:-1], [[-1, True, 1.0], [6, True, 1.0]]]),
-        msgspec.msgpack.encode([*VALUES[:-1], [[True, True, 1.0]]]),
-        msgspec.msgpack.encode([*VALUES[:-1], [[5, 1, 1.0]]]),
+        msgspec.msgpack.encode([*VALUES[:-1], [[0, True, 1], [5, True, 1]]]),  # an empty rollout
+        msgspec.msgpack.encode([*VALUES[:-1], [[-1, True, 1], [6, True, 1]]]),
+        msgspec.msgpack.encode([*VALUES[:-1], [[True, True, 1]]]),
+        msgspec.msgpack.encode([*VALUES[:-1], [[5, 1, 1]]]),
         msgspec.msgpack.encode([*VALUES[:-1], [[5, True, None]]]),
         msgspec.msgpack.encode([*VALUES[:-2], 0, VALUES[-1]]),
         msgspec.msgpack.encode([*VALUES[:-2], 5, VALUES[-1]]),
@@ -284,7 +288,7 @@ def test_a_header_that_is_not_canonical_or_not_a_header(header: bytes) -> None:
 
 
 def test_lengths_of_a_few_gigabytes_allocate_nothing() -> None:
-    header = msgspec.msgpack.encode([*VALUES[:-1], [[2**32 - 1, True, 1.0]] * 64])
+    header = msgspec.msgpack.encode([*VALUES[:-1], [[2**32 - 1, True, 1]] * 64])
     assert code_of(reframe(GOLDEN_V1, header)) == "E-WIRE-03"
     assert code_of(reframe(GOLDEN_V1, header), WireLimits(max_completion_tokens=2**32)) == "E-WIRE-01"
 
@@ -361,3 +365,11 @@ def test_own_groups_of_a_wrong_dtype_are_not_encoded(ids: type[np.generic], logp
     rollout = Rollout(np.array([1], ids), np.array([-0.1], logps), "stop", 1.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dtype"):
         encode_group(dataclasses.replace(SMALL, rollouts=(rollout,)))
+
+
+@pytest.mark.parametrize(
+    "reward", [0.0, -0.0, 1.0, -3.0, 0.5, 2.0**53, 2.0**53 + 2, 1e300, math.inf, -math.inf, math.nan]
+)
+def test_every_reward_comes_back_as_it_was(reward: float) -> None:
+    group = dataclasses.replace(SMALL, rollouts=(dataclasses.replace(SMALL.rollouts[0], reward=reward),))
+    assert facts(decode_group(encode_group(group))) == facts(group)
