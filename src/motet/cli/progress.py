@@ -200,6 +200,7 @@ class LineProgress(_Progress):
             "kl": row.get("kl_gen_old/sum_p50"),
             "dropped": row.get("filter/dropped_share"),
             "rejected": row.get("admission/rejected") or None,
+            "unscored": row.get("own/unscored") or None,
         }
         numbers = " ".join(f"{key}={value:.3g}" for key, value in shown.items() if isinstance(value, (int, float)))
         self._say(

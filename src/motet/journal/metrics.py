@@ -42,6 +42,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("completion/cut_share", "share", "own completions cut at the length limit", "below 0.3"),
     Metric("own/groups", "count", "own groups in the batch"),
     Metric("own/completions", "count", "completions that the node sampled in the round"),
+    Metric("own/unscored", "count", "own completions that the task could not score; left out", "0"),
     Metric("external/groups", "count", "external groups in the batch", "above 0 with peers"),
     Metric("external/influence_share", "share", "external part of sum |advantage x weight| over kept tokens"),
     Metric("group/zero_variance_share", "share", "groups whose rewards are all equal: they teach nothing", "below 0.8"),

@@ -14,7 +14,7 @@ from motet.admission import Gate, Verdict
 from motet.learner import Learner, StepReport
 from motet.node.sampling import Sampler
 from motet.records import Archive, Group, encode_group
-from motet.swarm import Assignment, Exchange, Ledger, Parcel
+from motet.swarm import Ask, Assignment, Exchange, Ledger, Parcel
 
 
 class Phase(StrEnum):
@@ -104,7 +104,7 @@ class Node:
         for group in own:
             self.archive.append(group)
         traffic = _traffic(own, payloads if self.exchange.peers() else [], parcels) | _admission(verdicts, late)
-        return RoundReport(round, {**step.metrics, **traffic, **clock.metrics()})
+        return RoundReport(round, {**step.metrics, **_production(asks, own), **traffic, **clock.metrics()})
 
     def _admit(self, parcel: Parcel, round: int) -> Verdict:
         return self.gate.admit(peer=parcel.peer, round=parcel.round, payload=parcel.payload, current_round=round)
@@ -126,13 +126,17 @@ class Node:
         return sum(late.values())
 
 
+def _production(asks: Sequence[Ask], own: Sequence[Group]) -> dict[str, float]:
+    sampled = sum(ask.num_completions for ask in asks)
+    scored = sum(len(group.rollouts) for group in own)
+    return {"own/groups": len(own), "own/completions": sampled, "own/unscored": sampled - scored}
+
+
 def _traffic(own: Sequence[Group], payloads: Sequence[bytes], parcels: Sequence[Parcel]) -> dict[str, float]:
-    """What was sampled, and what of it travelled: nothing, if there is nobody to send it to."""
+    """What travelled: nothing, if there is nobody to send it to."""
     tokens = sum(group.num_tokens for group in own) if payloads else 0
     sent = sum(len(payload) for payload in payloads)
     metrics: dict[str, float] = {
-        "own/groups": len(own),
-        "own/completions": sum(len(group.rollouts) for group in own),
         "wire/tokens_sent": tokens,
         "wire/bytes_sent": sent,
         "wire/bytes_received": sum(len(parcel.payload) for parcel in parcels),

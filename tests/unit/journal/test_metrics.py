@@ -40,6 +40,7 @@ NAMES = [
     "optim/skipped",
     "own/completions",
     "own/groups",
+    "own/unscored",
     "reward/external_mean",
     "reward/mean",
     "reward/own_mean",

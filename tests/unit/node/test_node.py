@@ -159,3 +159,21 @@ def test_horizontal_shares_make_whole_groups(pair, collaboration):
     assert len(groups) == 6
     assert len(shared) == (6 if collaboration == "horizontal" else 0)
     assert report.metrics["own/completions"] == 12
+
+
+def test_completions_that_cannot_be_scored_are_left_out_and_counted(pair, tmp_path):
+    reward = tmp_path / "rewards.py"
+    reward.write_text(
+        "def picky(completions, **columns):\n"
+        "    if any('1' in text for text in completions):\n"
+        "        raise ValueError('no ones')\n"
+        "    return [float(text.endswith('2')) for text in completions]\n"
+    )
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "{a}+2+3=", "answer": "02"}}\n' for a in range(1, 10)) * 4)
+    _, ann, bob = pair(task={"name": str(rows), "reward": f"{reward}:picky", "terms": (3,), "ood_terms": (5,)})
+    publish_only(bob, 0)
+    _, report = drive(ann, 0)
+    scored = [rollout for group in read_archive(tmp_path / "archives1" / "ann.motet") for rollout in group.rollouts]
+    assert report.metrics["own/completions"] == 12
+    assert report.metrics["own/unscored"] == 12 - len(scored) > 0
