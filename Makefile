@@ -25,7 +25,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The numbers of docs/results.md: five seeds of the demo (about 20 minutes on two cores).
+# The numbers of docs/results.md: five seeds of the demo (about 13 minutes on two cores).
 results: $(READY)
 	$(BIN)/motet demo --seeds 5 --dir runs/results --json runs/results/summary.json
 	$(BIN)/motet report runs/results/seed_*/* -o runs/results/report.html --md runs/results/tables.md
