@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from motet.errors import EnvironmentFault
+from motet.models.attention import AttentionPlan, no_mask, try_plans
 from motet.models.quiet import quiet_libraries
 from motet.models.tokenizer import Tokenizer
 
@@ -28,6 +29,10 @@ class Policy:
         causal: the Hugging Face causal language model inside it (the same object without an adapter).
         tokenizer: its tokenizer.
         device: where its weights lie.
+
+    Attributes:
+        takes_plans: True if this architecture computes attention as an `AttentionPlan` says: then rows can be packed
+            and prompts shared. Without, rows are padded.
 
     Raises:
         EnvironmentFault: E-MODEL-03 if the logits are more than output layer times hidden states (times a known
@@ -53,6 +58,8 @@ class Policy:
         self.softcap: float | None = getattr(text_config, "final_logit_softcapping", None)
         self.config = text_config
         self._check_head(causal)
+        with quiet_libraries(), torch.no_grad():
+            self.takes_plans = try_plans(causal, self._hidden_states_under, text_config, device=device)
 
     @property
     def vocab_size(self) -> int:
@@ -75,6 +82,7 @@ class Policy:
         *,
         attention_mask_BT: torch.Tensor | None = None,
         cache: Cache | None = None,
+        plan: AttentionPlan | None = None,
     ) -> torch.Tensor:
         """Last hidden states, (B, T, D).
 
@@ -84,13 +92,16 @@ class Policy:
             attention_mask_BT: 1 where a token (cached ones included) may be attended to. None where padding stands
                 only on the right: causal attention never looks there.
             cache: keys and values of earlier tokens; extended in place.
+            plan: decides what attends to what, instead of mask and cache. Only if the policy `takes_plans`.
         """
+        planned = {} if plan is None else {"plan": plan}
         output = self._decoder(
             input_ids=token_ids_BT,
             position_ids=position_ids_BT,
-            attention_mask=attention_mask_BT,
+            attention_mask=attention_mask_BT if plan is None else no_mask(token_ids_BT.device),
             cache=cache,
             use_cache=cache is not None,
+            **planned,
         )
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
@@ -128,3 +139,8 @@ class Policy:
                 f"(difference {float((ours - expected).abs().max()):.3g}); motet cannot score this architecture",
                 code="E-MODEL-03",
             )
+
+    def _hidden_states_under(
+        self, token_ids_BT: torch.Tensor, position_ids_BT: torch.Tensor, plan: AttentionPlan | None
+    ) -> torch.Tensor:
+        return self.hidden_states(token_ids_BT, position_ids_BT, plan=plan)
