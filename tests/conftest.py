@@ -48,6 +48,16 @@ _OF_ARCHITECTURE: dict[str, dict[str, object]] = {
         "query_pre_attn_scalar": 8,
         "attn_implementation": "eager",
     },
+    "gemma3_text": {"sliding_window": 6},
+    "mistral": {"sliding_window": 6},
+    "gpt_oss": {
+        "sliding_window": 6,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 1,
+        "tie_word_embeddings": False,
+        "attn_implementation": "eager",
+    },
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512},
     "cohere": {"logit_scale": 0.25},
     "granite": {"logits_scaling": 3.0},
 }

@@ -16,6 +16,7 @@ from motet.core.filters import DropReason, drop_reasons, keep_mask
 from motet.core.importance import importance_weights
 from motet.core.logprobs import chunked_logprobs
 from motet.core.loss import FtisLoss, ftis_loss
+from motet.core.output_layer import backward_through_head
 
 __all__ = [
     "DropReason",
@@ -26,6 +27,7 @@ __all__ = [
     "Rule",
     "Scale",
     "WeightKind",
+    "backward_through_head",
     "chunked_logprobs",
     "drop_reasons",
     "ftis_loss",

@@ -5,7 +5,8 @@ Knows records and policies; knows neither tasks nor peers' trustworthiness nor h
 
 from motet.learner.batch import Batch, build_batch
 from motet.learner.checkpoint import load_learner, load_weights, save_learner
-from motet.learner.learner import Learner, Method, StepReport
+from motet.learner.learner import Learner, StepReport
+from motet.learner.method import Method
 from motet.learner.optimizer import OptimizerOptions
 
 __all__ = [

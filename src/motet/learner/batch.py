@@ -1,11 +1,11 @@
-"""Groups as arrays: one row for each rollout, and micro-batches of rows under a token budget.
+"""Groups as arrays: one row for each rollout.
 
-Legend: B rollouts of the round, T completion tokens (padded on the right), L prompt and completion together.
+Legend: B rollouts of the round, T completion tokens (padded on the right).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -110,21 +110,3 @@ def build_batch(
         length_B=length_B,
         logp_gen_BT=logp_gen_BT,
     )
-
-
-def micro_batches(batch: Batch, rows: torch.Tensor, *, max_tokens: int) -> Iterator[torch.Tensor]:
-    """Row numbers in slices whose padded size stays within `max_tokens` (a single longer row goes alone).
-
-    Args:
-        batch: the batch.
-        rows: the row numbers to spread, 1-D.
-        max_tokens: rows times longest prompt-and-completion of a slice.
-    """
-    total = [len(batch.prompt_ids[i]) + int(batch.length_B[i]) for i in rows.tolist()]
-    order = sorted(range(len(total)), key=lambda i: (total[i], i))
-    start = 0
-    for end in range(1, len(order) + 1):
-        longest_with_next = total[order[end]] if end < len(order) else 0
-        if end == len(order) or (end + 1 - start) * longest_with_next > max_tokens:
-            yield rows[torch.tensor(order[start:end])]
-            start = end

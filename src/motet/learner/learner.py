@@ -9,43 +9,17 @@ from typing import Literal, TypedDict
 
 import torch
 
-from motet.core import (
-    DropReason,
-    Estimator,
-    Level,
-    Reduction,
-    Rule,
-    Scale,
-    WeightKind,
-    drop_reasons,
-    ftis_loss,
-    kl_gen_old,
-    loss_diagnostics,
-)
+from motet.core import DropReason, drop_reasons, loss_diagnostics
 from motet.errors import RunFailed
-from motet.learner.batch import Batch, build_batch, micro_batches
+from motet.learner.batch import Batch, build_batch
+from motet.learner.gradient import backward_rows
+from motet.learner.layout import micro_batches, rows_by_prompt
+from motet.learner.method import Method
 from motet.learner.optimizer import MasterOptimizer, OptimizerOptions
-from motet.learner.scoring import score_rows
 from motet.models import Policy
 from motet.records import Group
 
 _MAX_SKIPPED_IN_A_ROW = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """The loss: arguments of `motet.core.ftis_loss`, and the advantages' scale."""
-
-    weights: WeightKind = "truncated"
-    rule: Rule = "either"
-    cap: float = 2.0
-    level: Level = "token"
-    epsilon: float = 0.2
-    epsilon_high: float | None = None
-    kl_limit_nats: float = 50.0
-    kl_estimator: Estimator = "k3"
-    kl_reduction: Reduction = "sum"
-    scale_rewards: Scale = "std"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +66,7 @@ class Learner:
         prompt_ids: own ids of the prompt with a given id.
         joined: horizontal collaboration: groups of one prompt and round are shares of one group.
         precision: what forward and backward compute in; casts the policy. Master weights are fp32 under both.
-        max_batch_tokens: padded tokens of a micro-batch; bounds memory, changes no result.
+        max_batch_tokens: tokens of a micro-batch; bounds memory, changes no result.
     """
 
     def __init__(
@@ -140,9 +114,9 @@ class Learner:
     def learn(self, own: Sequence[Group], foreign: Sequence[Group]) -> StepReport:
         """Take one optimiser step, or none if nothing is left to learn from.
 
-        Rows of advantage 0 get no backward pass: groups without variance, and what the filter dropped. They count in
-        the loss's denominator all the same. Without any row left the optimiser does not step: AdamW would move the
-        weights by its momentum alone.
+        Rows that cannot be learned from get no forward pass: groups without variance, and what the filter drops
+        whatever its KL. They count in the loss's denominator all the same. Without any row left the optimiser does
+        not step: AdamW would move the weights by its momentum alone.
 
         Raises:
             RunFailed: E-LEARN-01 after ten steps in a row whose gradient was not finite.
@@ -158,11 +132,15 @@ class Learner:
             joined=self._joined,
             scale_rewards=self.method.scale_rewards,
         )
-        logp_old_BT, reason_B = self._judge_external(batch)
+        logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
+        # What the filter drops whatever its KL needs no forward pass.
+        no_kl_B = torch.zeros(len(batch))
+        reason_B = drop_reasons(batch.advantage_B, no_kl_B, batch.is_external_B, rule=self.method.rule)
         learned_B = (reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
-        metrics = {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
+        metrics = self._gradient(batch, learned_B, logp_old_BT, reason_B)
+        learned_B &= reason_B == int(DropReason.KEPT)
+        metrics |= {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
         if bool(learned_B.any()):
-            metrics |= self._backward(batch, learned_B, logp_old_BT, reason_B)
             metrics |= self._step(number)
         metrics |= _batch_metrics(batch)
         metrics |= loss_diagnostics(
@@ -179,72 +157,24 @@ class Learner:
         )
         return StepReport(metrics=metrics, uses=_uses(batch, reason_B))
 
-    def _judge_external(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """logp_old where it was needed (NaN elsewhere), and the filter's reason for every row.
-
-        Only external rows of non-zero advantage are scored here, and those only if there is a filter: all that it
-        keeps get their logp_old from the gradient pass. A row of advantage 0 is dropped or adds nothing, whatever its
-        KL.
-        """
-        logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
-        scored_B = batch.is_external_B & (batch.advantage_B != 0) & (self.method.rule != "off")
-        with torch.no_grad():
-            for rows in self._micro_batches(batch, scored_B):
-                logp_old_BT[rows] = score_rows(self.policy, batch, rows).to(logp_old_BT)
-        kl_B = torch.zeros(len(batch))
-        kl_B[scored_B] = kl_gen_old(
-            logp_old_BT[scored_B],
-            batch.logp_gen_BT[scored_B],
-            batch.mask_BT[scored_B],
-            estimator=self.method.kl_estimator,
-            reduction=self.method.kl_reduction,
-        )
-        reason_B = drop_reasons(
-            batch.advantage_B,
-            kl_B,
-            batch.is_external_B,
-            rule=self.method.rule,
-            kl_limit_nats=self.method.kl_limit_nats,
-            finite_B=torch.isfinite(kl_B),
-        )
-        return logp_old_BT, reason_B
-
-    def _backward(
-        self, batch: Batch, learned_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor
+    def _gradient(
+        self, batch: Batch, rows_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor
     ) -> dict[str, float]:
-        """Add up the gradient over micro-batches; fills in logp_old of their rows, and which were not finite.
-
-        There is one step to a batch, so logp_old is logp_theta: its very numbers, not those of an earlier pass that
-        bf16 may have rounded otherwise. The filter has spoken already, so the loss gets the rows that it kept.
-        """
-        device, method = self.policy.device, self.method
-        loss = 0.0
-        num_clipped = num_tokens = 0
-        for rows in self._micro_batches(batch, learned_B):
-            logp_theta_nT = score_rows(self.policy, batch, rows)
-            result = ftis_loss(
-                logp_theta_nT,
-                logp_theta_nT.detach(),
-                batch.logp_gen_BT[rows].to(device),
-                batch.mask_BT[rows].to(device),
-                batch.advantage_B[rows].to(device),
-                batch.is_external_B[rows].to(device),
-                epsilon=method.epsilon,
-                epsilon_high=method.epsilon_high,
-                weights=method.weights,
-                cap=method.cap,
-                level=method.level,
-                rule="off",
-                denominator=len(batch),
-            )
-            logp_old_BT[rows] = logp_theta_nT.detach().to(logp_old_BT)
-            reason_B[rows] = result.reason_B.cpu()
-            result.loss.backward()
+        """Add up the gradient over micro-batches of `rows_B`; fills in their logp_old and the filter's reasons."""
+        pending_B = batch.is_external_B & (self.method.rule != "off")
+        packed = self.policy.takes_plans
+        in_order = rows_by_prompt(batch, rows_B, last_B=pending_B)
+        slices = micro_batches(batch, in_order, max_tokens=self._max_batch_tokens, packed=packed)
+        loss, num_clipped, num_tokens = 0.0, 0, 0
+        for rows in slices:
+            judged = backward_rows(self.policy, batch, rows, self.method)
             self.optimizer.collect_gradients()
-            loss += float(result.loss.detach())
-            num_clipped += int(result.clipped_BT.sum())
+            logp_old_BT[rows] = judged.logp_old_nT.to(logp_old_BT)
+            reason_B[rows] = judged.reason_n.cpu()
+            loss += judged.loss
+            num_clipped += judged.num_clipped
             num_tokens += int(batch.length_B[rows].sum())
-        return {"loss/value": loss, "clip/share": num_clipped / num_tokens}
+        return {"loss/value": loss, "clip/share": num_clipped / num_tokens} if slices else {}
 
     def _step(self, number: int) -> dict[str, float]:
         norm, taken = self.optimizer.step(number)
@@ -261,10 +191,6 @@ class Learner:
             "optim/learning_rate": self.optimizer.options.rate(number),
             "optim/skipped": float(not taken),
         }
-
-    def _micro_batches(self, batch: Batch, chosen_B: torch.Tensor) -> list[torch.Tensor]:
-        rows = chosen_B.nonzero().squeeze(1)
-        return list(micro_batches(batch, rows, max_tokens=self._max_batch_tokens)) if len(rows) else []
 
 
 def _batch_metrics(batch: Batch) -> dict[str, float]:

@@ -81,8 +81,10 @@ class MasterOptimizer:
         for master, parameter in zip(self.masters, self._compute, strict=True):
             if master is parameter or parameter.grad is None:
                 continue
-            gradient = parameter.grad.float()
-            master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+            if master.grad is None:
+                master.grad = parameter.grad.float()
+            else:
+                master.grad.add_(parameter.grad)
             parameter.grad = None
 
     def step(self, number: int) -> tuple[float, bool]:

@@ -104,6 +104,7 @@ def make_learner(encode: Callable[[Policy], Callable[[str], list[int]]]) -> Call
         learning_rate: float = 1e-3,
         max_grad_norm: float = 1e9,
         optimizer: dict[str, Any] | None = None,
+        prompt_ids: Callable[[str], list[int]] | None = None,
         **method: Any,
     ) -> Watched:
         learner = Learner(
@@ -112,7 +113,7 @@ def make_learner(encode: Callable[[Policy], Callable[[str], list[int]]]) -> Call
             optimizer=OptimizerOptions(
                 learning_rate=learning_rate, num_steps=10, max_grad_norm=max_grad_norm, **(optimizer or {})
             ),
-            prompt_ids=encode(policy),
+            prompt_ids=prompt_ids or encode(policy),
             joined=joined,
             precision=precision,  # type: ignore[arg-type]
             max_batch_tokens=max_batch_tokens,

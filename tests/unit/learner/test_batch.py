@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from motet.learner import build_batch
-from motet.learner.batch import micro_batches
 from motet.records import Group, Rollout, SamplerInfo
 
 PROMPTS = {"train/0": [1, 2, 3], "train/1": [4]}
@@ -70,24 +67,3 @@ def test_shares_are_joined_by_prompt_and_round():
 def test_no_rollout():
     with pytest.raises(ValueError, match="at least one"):
         build([])
-
-
-@given(
-    lengths=st.lists(st.tuples(st.sampled_from(sorted(PROMPTS)), st.integers(1, 30)), min_size=1, max_size=20),
-    max_tokens=st.integers(1, 100),
-    data=st.data(),
-)
-def test_micro_batches_hold_every_row_once_and_keep_to_the_budget(lengths, max_tokens, data):
-    batch = build([group("ann", prompt_id, [n], [0.0]) for prompt_id, n in lengths])
-    chosen = torch.tensor(sorted(data.draw(st.sets(st.integers(0, len(batch) - 1), min_size=1))))
-    slices = list(micro_batches(batch, chosen, max_tokens=max_tokens))
-    assert sorted(torch.cat(slices).tolist()) == chosen.tolist()
-    for rows in slices:
-        longest = max(len(batch.prompt_ids[i]) + int(batch.length_B[i]) for i in rows)
-        assert len(rows) == 1 or len(rows) * longest <= max_tokens
-
-
-def test_a_wide_budget_is_one_micro_batch():
-    batch = build([group("ann", "train/0", [3, 9, 1], [0.0] * 3)])
-    slices = list(micro_batches(batch, torch.arange(3), max_tokens=36))
-    assert [rows.tolist() for rows in slices] == [[2, 0, 1]]

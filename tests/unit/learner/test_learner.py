@@ -46,18 +46,18 @@ def same(first, second):
 
 
 @pytest.fixture
-def count_rows(request):
-    """Rows that went through a policy's decoder: (with a gradient, without)."""
+def count_tokens(request):
+    """Tokens of each forward pass of a policy's decoder."""
 
     def watch(policy):
-        rows = {True: 0, False: 0}
+        tokens = []
 
         def note(module, args, kwargs):
-            rows[torch.is_grad_enabled()] += kwargs["input_ids"].shape[0]
+            tokens.append(kwargs["input_ids"].numel())
 
         handle = policy.model.get_decoder().register_forward_pre_hook(note, with_kwargs=True)
         request.addfinalizer(handle.remove)
-        return rows
+        return tokens
 
     return watch
 
@@ -98,7 +98,7 @@ class TestWithoutAStep:
         cid = with_rewards(sample_groups(random_policy(), "cid", PROMPTS[:1], seed=2), 0.0)
         uses = moving.learner.learn(own, [*bob, *cid]).uses
         assert uses["bob"].kept == uses["cid"].kept == 0
-        assert dict(uses["bob"].dropped) == {"kl": 3, "advantage_and_kl": 9}
+        assert dict(uses["bob"].dropped) == {"kl": 3, "advantage": 9}, "no KL is computed where the advantage decides"
         assert dict(uses["cid"].dropped) == {"advantage": 4}
 
 
@@ -166,17 +166,37 @@ class TestNonFinite:
 
 
 class TestRowsWithoutGradient:
-    def test_rows_of_advantage_zero_are_not_even_scored(self, random_policy, make_learner, sample_groups, count_rows):
-        watched = make_learner(random_policy())
-        rows = count_rows(watched.learner.policy)
+    @pytest.mark.parametrize("rule", ["either", "both", "off"])
+    def test_only_rows_that_may_be_learned_from_go_forward(
+        self, random_policy, make_learner, sample_groups, count_tokens, texts, rule
+    ):
+        watched = make_learner(random_policy(), rule=rule)
+        tokens = count_tokens(watched.learner.policy)
         own = sample_groups(random_policy(), "ann", PROMPTS[:1], rewards=[1.0, 0.0, 0.0, 0.0])
         dead = with_rewards(sample_groups(random_policy(), "ann", PROMPTS[1:2]), 1.0)
         bob = sample_groups(random_policy(), "bob", PROMPTS[1:2], rewards=[1.0, 1.0, 0.0, 0.0], seed=4)
         dead_bob = with_rewards(sample_groups(random_policy(), "bob", PROMPTS[2:]), 0.0)
         report = watched.learner.learn([*own, *dead], [*bob, *dead_bob])
-        assert rows == {True: 4 + 2, False: 4}
-        assert report.metrics["samples/backward"] == 6
+        from_bob = bob[0].rollouts[: 2 if rule == "either" else 4]
+        encode = watched.learner.policy.tokenizer.encode_prompt
+        prompts = [len(encode(texts[prompt_id])) for prompt_id in PROMPTS[:2]]
+        inputs = [len(rollout.token_ids) - 1 for rollout in [*own[0].rollouts, *from_bob]]
+        assert tokens == [sum(prompts) + sum(inputs)], "each prompt once, and no completion's last token"
+        assert report.metrics["samples/backward"] == 4 + len(from_bob)
         assert report.metrics["group/zero_variance_share"] == 0.5
+
+    def test_a_row_that_fails_by_its_kl_gets_no_backward_pass(
+        self, random_policy, make_learner, sample_groups, count_tokens
+    ):
+        """Most of what went forward was dropped: the kept rest goes forward once more, alone."""
+        watched = make_learner(random_policy(), rule="either")
+        tokens = count_tokens(watched.learner.policy)
+        near = sample_groups(random_policy(), "bob", PROMPTS[:1], rewards=[1.0, 0.0, 0.0, 0.0])
+        far = with_logp(sample_groups(random_policy(), "bob", PROMPTS[1:2], rewards=[1.0, 1.0, 1.0, 0.0]), -900.0)
+        report = watched.learner.learn([], [*near, *far])
+        assert report.metrics["samples/backward"] == 1
+        assert len(tokens) == 2
+        assert tokens[1] < tokens[0] / 2
 
     def test_rows_of_advantage_zero_count_in_the_denominator(
         self, random_policy, make_learner, sample_groups, assert_alike

@@ -94,7 +94,8 @@ def test_a_step_is_the_formula(random_policy, make_learner, round_of_groups, ass
         assert report.metrics["filter/dropped/kl"] > 0, "the limit should have dropped some row by its KL alone"
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+# In float64 too the norms of transformers round to float32, and packed rows meet them with other last digits.
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("max_batch_tokens", [1, 30, 100])
 def test_micro_batches_change_nothing(
     random_policy, make_learner, round_of_groups, assert_alike, dtype, tolerance, max_batch_tokens

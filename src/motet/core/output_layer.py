@@ -1,0 +1,116 @@
+"""The output layer's part of a backward pass, a chunk of completions at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from motet.core.logprobs import chunked_logprobs
+
+GradientOf = Callable[[int, int, Tensor], "Tensor | None"]
+"""d loss / d logp of the tokens of completions `first` to `last` (exclusive), given their log-probs; None: all zero."""
+
+
+def backward_through_head(
+    hidden_MD: Tensor,
+    head: Callable[[Tensor], Tensor],
+    target_M: Tensor,
+    temperature_M: Tensor,
+    lengths: Sequence[int],
+    gradient_of: GradientOf,
+    *,
+    vocab_size: int,
+    max_logits: int = 2**24,
+    softcap: float | None = None,
+) -> Tensor:
+    """Log-probs, their loss and its gradient in one visit: logits are computed once and never kept.
+
+    Whole completions are taken together as long as their logits fit a chunk, so that a loss that needs a completion's
+    every token can be differentiated while the logits are there. With p = softmax(logits / T) and g = d loss / d logp:
+
+        d loss / d logits = g / T * (onehot(target) - p)
+
+    A completion that is longer than a chunk is visited twice, as in `chunked_logprobs`.
+
+    Args:
+        hidden_MD: hidden states that predict the targets, completion after completion, shape (M, D).
+        head: the output layer, (n, D) to (n, V); its parameters' gradients are added to.
+        target_M: token ids, shape (M,).
+        temperature_M: temperature of each token's sampler, shape (M,).
+        lengths: tokens of each completion; they add up to M.
+        gradient_of: the loss's gradient, completion range by completion range, in order; called once for each.
+        vocab_size: V.
+        max_logits: most logits in one chunk, unless a single row has more.
+        softcap: if given, logits become softcap * tanh(logits / softcap) first.
+
+    Returns:
+        d loss / d hidden, shape (M, D).
+
+    Example:
+        The mean of two log-probs of a uniform distribution over 2 tokens:
+
+        >>> head = torch.nn.Linear(1, 2, bias=False)
+        >>> _ = torch.nn.init.zeros_(head.weight)
+        >>> hidden, target = torch.ones(2, 1), torch.tensor([0, 1])
+        >>> half = lambda first, last, logp: torch.full_like(logp, 0.5)
+        >>> backward_through_head(hidden, head, target, torch.ones(2), [1, 1], half, vocab_size=2).flatten()
+        tensor([0., 0.])
+        >>> head.weight.grad.flatten()
+        tensor([0., 0.])
+    """
+    rows = max(1, max_logits // vocab_size)
+    grad_MD = torch.zeros_like(hidden_MD)
+
+    def backward(start: int, end: int, gradient: Callable[[Tensor], Tensor | None]) -> None:
+        """Tokens `start` to `end`: log-probs, then their gradient, then the head's."""
+        with torch.enable_grad():
+            hidden_nD = hidden_MD[start:end].detach().requires_grad_()
+            raw_nV = head(hidden_nD)
+        logits_nV = raw_nV.detach().to(torch.promote_types(raw_nV.dtype, torch.float32))
+        if softcap is not None:
+            logits_nV = softcap * torch.tanh(logits_nV / softcap)
+        temperature_n1 = temperature_M[start:end, None].to(logits_nV.dtype)
+        target_n1 = target_M[start:end, None]
+        logp_nV = torch.log_softmax(logits_nV / temperature_n1, dim=-1)
+        gradient_n = gradient(logp_nV.gather(1, target_n1).squeeze(1))
+        if gradient_n is None:
+            return
+        scale_n1 = gradient_n.to(logp_nV.dtype)[:, None] / temperature_n1
+        grad_nV = logp_nV.exp_().mul_(-scale_n1).scatter_add_(1, target_n1, scale_n1)
+        if softcap is not None:
+            grad_nV *= 1 - (logits_nV / softcap) ** 2
+        raw_nV.backward(grad_nV.to(raw_nV.dtype))
+        assert hidden_nD.grad is not None
+        grad_MD[start:end] = hidden_nD.grad
+
+    def visit(first: int, last: int, start: int, end: int) -> None:
+        if end - start <= rows:
+            backward(start, end, lambda logp_n: gradient_of(first, last, logp_n))
+            return
+        with torch.no_grad():
+            logp_n = chunked_logprobs(
+                hidden_MD[start:end],
+                head,
+                target_M[start:end],
+                temperature_M[start:end],
+                vocab_size=vocab_size,
+                max_logits=max_logits,
+                softcap=softcap,
+            )
+        gradient_n = gradient_of(first, last, logp_n)
+        if gradient_n is not None:
+            for part in range(start, end, rows):
+                stop = min(part + rows, end)
+                backward(part, stop, lambda _, part=part, stop=stop: gradient_n[part - start : stop - start])  # type: ignore[misc]
+
+    first = start = end = 0
+    for last, length in enumerate(lengths):
+        if end > start and end + length - start > rows:
+            visit(first, last, start, end)
+            first, start = last, end
+        end += length
+    if end > start:
+        visit(first, len(lengths), start, end)
+    return grad_MD
