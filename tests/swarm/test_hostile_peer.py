@@ -122,11 +122,10 @@ def with_header(payload, position, value):
 
 
 def ragged_header(payload):
-    """One rollout announces a token more, the next one less: the sums agree."""
-    _, _, size = struct.unpack_from("<4sHI", payload)
-    rollouts = msgspec.msgpack.decode(payload[10 : 10 + size])[8]
-    rollouts[0][0] += 3
-    return with_header(payload, 8, rollouts)
+    """One rollout announces three tokens more than it has."""
+    size = struct.unpack_from("<4sHI", payload)[2]
+    lengths = msgspec.msgpack.decode(payload[10 : 10 + size])[9]
+    return with_header(payload, 9, [lengths[0] + (3 if lengths[0] > 0 else -3), *lengths[1:]])
 
 
 # name: (from an honest group and ann to a payload, the reason that the ledger must have)
@@ -159,12 +158,16 @@ ATTACKS = {
     "as-nobody": (lambda g, _: dataclasses.replace(g, peer=""), "impersonation"),
     "other-round": (lambda g, _: dataclasses.replace(g, round=1), "wrong_round"),
     "round-below-0": (lambda g, _: dataclasses.replace(g, round=-1), "wrong_round"),
-    "other-version": (lambda g, _: set_bytes(encode_group(g), 4, b"\x02\x00"), "wrong_version"),
+    "other-version": (lambda g, _: set_bytes(encode_group(g), 4, b"\x01\x00"), "wrong_version"),
+    "version-to-come": (lambda g, _: set_bytes(encode_group(g), 4, b"\x03\x00"), "wrong_version"),
     "other-magic": (lambda g, _: set_bytes(encode_group(g), 0, b"PK\x03\x04"), "malformed"),
     "cut": (lambda g, _: encode_group(g)[:-1], "malformed"),
     "longer": (lambda g, _: encode_group(g) + b"\0", "malformed"),
     "ragged": (lambda g, _: ragged_header(encode_group(g)), "malformed"),
-    "no-rollouts": (lambda g, _: with_header(encode_group(g), 8, []), "malformed"),
+    "no-rollouts": (lambda g, _: with_header(encode_group(g), 9, []), "malformed"),
+    "no-rewards": (lambda g, _: with_header(encode_group(g), 10, []), "malformed"),
+    "other-id-bits": (lambda g, _: with_header(encode_group(g), 7, 32), "malformed"),
+    "exact-announced": (lambda g, _: with_header(encode_group(g), 8, True), "malformed"),
     "other-types": (lambda g, _: with_header(encode_group(g), 1, "zero"), "malformed"),
     "empty": (lambda _g, _: b"", "malformed"),
     "random": (lambda _g, _: np.random.default_rng(0).bytes(2000), "malformed"),

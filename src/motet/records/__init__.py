@@ -4,10 +4,12 @@ Knows neither torch nor tasks nor peers' trustworthiness: bytes in, a group or o
 """
 
 from motet.records.archive import Archive, read_archive
+from motet.records.packing import LOG_PROB_ERROR_NATS
 from motet.records.rollout import FinishReason, Group, Rollout, SamplerInfo
 from motet.records.wire import WIRE_VERSION, WireLimits, decode_group, encode_group
 
 __all__ = [
+    "LOG_PROB_ERROR_NATS",
     "WIRE_VERSION",
     "Archive",
     "FinishReason",

@@ -1,9 +1,10 @@
 """An append-only file of groups that survives being cut off while it is written.
 
-    b"MOTETAR1", then for each group:  length u32 | crc32 of the payload | crc32 of these 8 bytes | payload of `wire`
+    b"MOTETAR2", then for each group:  length u32 | crc32 of the payload | crc32 of these 8 bytes | payload of `wire`
 
-All numbers little endian. The check on the length tells a torn end from damage: a whole frame whose payload runs past
-the end of the file, or fails its checksum right at the end, was cut off; anything else that does not fit is damage.
+All numbers little endian. Payloads hold exact log-probs: a replay starts from what was sampled. The check on the length
+tells a torn end from damage: a whole frame whose payload runs past the end of the file, or fails its checksum right at
+the end, was cut off; anything else that does not fit is damage. The last character of the magic is the version.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from motet.errors import RunFailed, UsageError, WireError
 from motet.records.rollout import Group
 from motet.records.wire import WireLimits, decode_group, encode_group
 
-_MAGIC = b"MOTETAR1"
+_MAGIC = b"MOTETAR2"
 _FRAME = struct.Struct("<II")
 _CHECK = struct.Struct("<I")
 _FRAME_SIZE = _FRAME.size + _CHECK.size
@@ -39,7 +40,7 @@ class Archive:
             keep_bytes: continue after this `position` of an earlier run and cut off whatever follows.
 
         Raises:
-            UsageError: E-ARCHIVE-03, not an archive.
+            UsageError: E-ARCHIVE-03, not an archive, or one of another version.
             RunFailed: E-ARCHIVE-01, damaged; E-ARCHIVE-04, no file, or no group ends at `keep_bytes`.
         """
         if keep_bytes is None:
@@ -60,7 +61,7 @@ class Archive:
 
     def append(self, group: Group) -> None:
         """Write one group through to the operating system."""
-        payload = encode_group(group)
+        payload = encode_group(group, log_probs="exact")
         frame = _FRAME.pack(len(payload), zlib.crc32(payload))
         self._write(frame + _CHECK.pack(zlib.crc32(frame)) + payload)
 
@@ -113,7 +114,7 @@ def read_archive(path: Path) -> Iterator[Group]:
     """All whole groups in order; ends silently before a torn last one.
 
     Raises:
-        UsageError: E-ARCHIVE-02, no such file; E-ARCHIVE-03, not an archive.
+        UsageError: E-ARCHIVE-02, no such file; E-ARCHIVE-03, not an archive, or one of another version.
         RunFailed: E-ARCHIVE-01, damaged; the message names the file and the offset.
     """
     try:
@@ -132,6 +133,12 @@ def read_archive(path: Path) -> Iterator[Group]:
 def _check_magic(file: BinaryIO, path: Path) -> int:
     """Read past the magic and return its size; 0 if the file ends within it."""
     start = file.read(len(_MAGIC))
+    if start[:-1] == _MAGIC[:-1] and start != _MAGIC:
+        raise UsageError(
+            f"{path}: an archive of another version of motet (this one has {_MAGIC.decode()}): "
+            "use the motet that wrote it, or start anew under another run.name",
+            code="E-ARCHIVE-03",
+        )
     if not _MAGIC.startswith(start):
         raise UsageError(f"{path}: not an archive of groups (it does not begin like one)", code="E-ARCHIVE-03")
     return len(_MAGIC) if start == _MAGIC else 0

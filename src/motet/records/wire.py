@@ -1,15 +1,16 @@
-"""A group's bytes on the wire, version 1. Any bytes give a group or one `WireError`, nothing else.
+"""A group's bytes on the wire, version 2. Any bytes give a group or one `WireError`, nothing else.
 
     offset  size
-    0       4      magic b"MOTG"
-    4       2      wire version, unsigned, little endian (as are all numbers outside the header)
-    6       4      H = bytes of the header
-    10      H      header: MessagePack of `_Header`, with one `_RolloutHeader` (length, finish, reward) per rollout;
-                   a whole temperature or reward is an integer, as most rewards are 0 or 1
-    10+H    N*w    N = tokens of all rollouts; their ids in w bytes each, the fewest (1..4) that hold the largest id
-    ...     N*4    their log-probs, float32
+    0       4             magic b"MOTG"
+    4       2             wire version, unsigned, little endian (as are all numbers outside the header)
+    6       4             H = bytes of the header
+    10      H             header: MessagePack of `_Header`; a whole temperature or reward is an integer, as most
+                          rewards are 0 or 1; a fingerprint of 16 hex digits is the number that they are
+    10+H    ceil(N*b/8)   N = tokens of all rollouts; their ids in b bits each, the fewest (1..32) that hold the largest
+    ...     N*2 or N*4    their log-probs, compact or exact, as the header says (`motet.records.packing`)
 
-A group has exactly one encoding, so that equal groups have equal bytes and a signature can cover them. Whether the
+A group has exactly one encoding of either kind, so that equal groups have equal bytes and a signature can cover them.
+A group with a log-prob that compact ones cannot hold (above 0, below -31.9995, not finite) travels exact. Whether the
 numbers are plausible (log-probs above 0, NaN, an id outside the vocabulary) is for the gate to judge, not for this
 module: it promises types, lengths and sizes only.
 """
@@ -19,20 +20,22 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from motet.errors import WireError
-from motet.records.rollout import FinishReason, Group, Rollout, SamplerInfo
+from motet.records import packing
+from motet.records.rollout import Group, Rollout, SamplerInfo
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 _MAGIC = b"MOTG"
 _PREFIX = struct.Struct("<4sHI")
 _LARGEST_EXACT = 2**53
+_ID_DTYPE, _LOG_PROB_DTYPE = np.dtype(np.uint32), np.dtype(np.float32)
 _MALFORMED, _WRONG_VERSION, _OVER_LIMIT = "E-WIRE-01", "E-WIRE-02", "E-WIRE-03"
 
 
@@ -54,14 +57,8 @@ class WireLimits:
 
     @property
     def max_header_bytes(self) -> int:
-        """Bytes of the largest header that keeps to the other limits: 4 names, 4 numbers, 16 bytes per rollout."""
-        return 64 + 4 * (5 + self.max_name_bytes) + 16 * self.max_group_size
-
-
-class _RolloutHeader(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    length: Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
-    stopped: bool
-    reward: int | float
+        """Bytes of the largest header that keeps to the other limits: 4 names, 4 numbers, 18 bytes per rollout."""
+        return 64 + 4 * (5 + self.max_name_bytes) + 18 * self.max_group_size
 
 
 class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
@@ -71,23 +68,36 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
     model: str
     policy_step: int
     temperature: int | float
-    tokenizer: str
-    id_bytes: Annotated[int, msgspec.Meta(ge=1, le=4)]
-    rollouts: Annotated[tuple[_RolloutHeader, ...], msgspec.Meta(min_length=1)]
+    tokenizer: str | int
+    id_bits: Annotated[int, msgspec.Meta(ge=1, le=32)]
+    is_exact: bool
+    lengths: Annotated[  # tokens of each rollout, below 0 for one that was cut ("length")
+        tuple[Annotated[int, msgspec.Meta(gt=-(2**32), lt=2**32)], ...], msgspec.Meta(min_length=1)
+    ]
+    rewards: tuple[int | float, ...]
 
-    def names(self) -> tuple[str, str, str, str]:
-        return self.peer, self.prompt_id, self.model, self.tokenizer
+    @property
+    def tokenizer_name(self) -> str:
+        return self.tokenizer if isinstance(self.tokenizer, str) else f"{self.tokenizer:016x}"
 
-    def numbers(self) -> list[int | float]:
-        return [self.temperature, *(rollout.reward for rollout in self.rollouts)]
+    def is_shortest(self) -> bool:
+        """True if no number and no fingerprint stands in a longer form than `encode_group` gives it."""
+        if type(self.tokenizer) is not type(_hex_as_number(self.tokenizer_name)):
+            return False
+        return all(map(_is_shortest, (self.temperature, *self.rewards)))
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Header)
 
 
-def encode_group(group: Group) -> bytes:
-    """The one encoding of a group.
+def encode_group(group: Group, *, log_probs: Literal["compact", "exact"] = "compact") -> bytes:
+    """The one encoding of a group, of this kind.
+
+    Args:
+        group: what to encode.
+        log_probs: "compact": 2 bytes each, changed by less than `LOG_PROB_ERROR_NATS`, or exact if one of them is
+            outside the range for that; "exact": 4 bytes each, unchanged.
 
     Raises:
         ValueError: no rollout, or one whose arrays are empty, not flat or of different lengths.
@@ -99,9 +109,10 @@ def encode_group(group: Group) -> bytes:
         shape = rollout.token_ids.shape
         if len(shape) != 1 or shape[0] < 1 or rollout.logp_gen.shape != shape:
             raise ValueError(f"token_ids of shape {shape} and logp_gen of shape {rollout.logp_gen.shape} in a rollout")
-    id_N = np.concatenate([rollout.token_ids for rollout in group.rollouts], dtype="<u4", casting="equiv")
-    logp_N = np.concatenate([rollout.logp_gen for rollout in group.rollouts], dtype="<f4", casting="equiv")
-    id_bytes = _narrowest(id_N)
+    id_N = np.concatenate([rollout.token_ids for rollout in group.rollouts], dtype=_ID_DTYPE, casting="equiv")
+    logp_N = np.concatenate([rollout.logp_gen for rollout in group.rollouts], dtype=_LOG_PROB_DTYPE, casting="equiv")
+    compact = packing.compact_log_probs(logp_N) if log_probs == "compact" else None
+    id_bits = packing.num_bits(id_N)
     header = _Header(
         peer=group.peer,
         round=group.round,
@@ -109,21 +120,20 @@ def encode_group(group: Group) -> bytes:
         model=group.sampler.model,
         policy_step=group.sampler.policy_step,
         temperature=_shortest(group.sampler.temperature),
-        tokenizer=group.sampler.tokenizer,
-        id_bytes=id_bytes,
-        rollouts=tuple(
-            _RolloutHeader(len(rollout.token_ids), rollout.finish_reason == "stop", _shortest(rollout.reward))
-            for rollout in group.rollouts
-        ),
+        tokenizer=_hex_as_number(group.sampler.tokenizer),
+        id_bits=id_bits,
+        is_exact=compact is None,
+        lengths=tuple([len(r.token_ids) if r.finish_reason == "stop" else -len(r.token_ids) for r in group.rollouts]),
+        rewards=tuple([_shortest(rollout.reward) for rollout in group.rollouts]),
     )
     header_bytes = _ENCODER.encode(header)
     prefix = _PREFIX.pack(_MAGIC, WIRE_VERSION, len(header_bytes))
-    packed_ids = id_N.view(np.uint8).reshape(-1, 4)[:, :id_bytes].tobytes()
-    return b"".join((prefix, header_bytes, packed_ids, logp_N.tobytes()))
+    packed_logp = packing.exact_log_probs(logp_N) if compact is None else compact
+    return b"".join((prefix, header_bytes, packing.pack_ids(id_N, id_bits), packed_logp))
 
 
 def decode_group(payload: bytes, limits: WireLimits = WireLimits()) -> Group:
-    """The group that `payload` encodes; its arrays are read-only and share no memory with `payload`.
+    """The group that `payload` encodes, of either kind; its arrays are read-only and share no memory with `payload`.
 
     Raises:
         WireError: E-WIRE-01 (not the encoding of a group), E-WIRE-02 (another wire version), E-WIRE-03 (over a limit).
@@ -133,28 +143,20 @@ def decode_group(payload: bytes, limits: WireLimits = WireLimits()) -> Group:
         raise WireError(f"message of {len(payload)} bytes, limit {limits.max_payload_bytes}", code=_OVER_LIMIT)
     header, data_start = _read_header(payload, limits)
     _check_limits(header, limits)
-    lengths = [rollout.length for rollout in header.rollouts]
-    num_tokens = sum(lengths)
-    expected = data_start + num_tokens * (header.id_bytes + 4)
-    if len(payload) != expected:
-        raise WireError(f"message of {len(payload)} bytes, its header announces {expected}", code=_MALFORMED)
-
-    id_N = _unpack_ids(payload, data_start, num_tokens, header.id_bytes)
-    logp_start = data_start + num_tokens * header.id_bytes
-    logp_N = np.frombuffer(payload, "<f4", num_tokens, logp_start).astype(np.float32, copy=True)
-    logp_N.setflags(write=False)
+    id_N, logp_N = _read_tokens(payload, data_start, header)
     rollouts: list[Rollout] = []
     start = 0
-    for rollout in header.rollouts:
-        end = start + rollout.length
-        finish_reason: FinishReason = "stop" if rollout.stopped else "length"
-        rollouts.append(Rollout(id_N[start:end], logp_N[start:end], finish_reason, float(rollout.reward)))
+    for length, reward in zip(header.lengths, header.rewards, strict=True):
+        end = start + abs(length)
+        rollouts.append(
+            Rollout(id_N[start:end], logp_N[start:end], "stop" if length > 0 else "length", float(reward)),
+        )
         start = end
     return Group(
         peer=header.peer,
         round=header.round,
         prompt_id=header.prompt_id,
-        sampler=SamplerInfo(header.model, header.policy_step, float(header.temperature), header.tokenizer),
+        sampler=SamplerInfo(header.model, header.policy_step, float(header.temperature), header.tokenizer_name),
         rollouts=tuple(rollouts),
     )
 
@@ -179,46 +181,57 @@ def _read_header(payload: bytes, limits: WireLimits) -> tuple[_Header, int]:
         header = _DECODER.decode(header_bytes)
     except msgspec.DecodeError as error:
         raise WireError("header that does not parse", code=_MALFORMED) from error
-    is_short = all(_is_exact(n) if isinstance(n, int) else isinstance(_shortest(n), float) for n in header.numbers())
-    if not is_short or _ENCODER.encode(header) != header_bytes:
+    if len(header.lengths) != len(header.rewards) or 0 in header.lengths:
+        raise WireError("header whose rollouts do not fit together", code=_MALFORMED)
+    if not header.is_shortest() or _ENCODER.encode(header) != header_bytes:
         raise WireError("header that is not in its canonical form", code=_MALFORMED)
     return header, end
 
 
 def _check_limits(header: _Header, limits: WireLimits) -> None:
-    if len(header.rollouts) > limits.max_group_size:
-        raise WireError(f"group of {len(header.rollouts)} rollouts, limit {limits.max_group_size}", code=_OVER_LIMIT)
-    longest = max(rollout.length for rollout in header.rollouts)
+    if len(header.lengths) > limits.max_group_size:
+        raise WireError(f"group of {len(header.lengths)} rollouts, limit {limits.max_group_size}", code=_OVER_LIMIT)
+    longest = max(map(abs, header.lengths))
     if longest > limits.max_completion_tokens:
         raise WireError(f"rollout of {longest} tokens, limit {limits.max_completion_tokens}", code=_OVER_LIMIT)
-    longest_name = max(len(name.encode()) for name in header.names())
+    longest_name = max(map(len, map(str.encode, (header.peer, header.prompt_id, header.model, header.tokenizer_name))))
     if longest_name > limits.max_name_bytes:
         raise WireError(f"name of {longest_name} bytes, limit {limits.max_name_bytes}", code=_OVER_LIMIT)
 
 
-def _unpack_ids(payload: bytes, start: int, num_tokens: int, id_bytes: int) -> NDArray[np.uint32]:
-    packed = np.frombuffer(payload, np.uint8, num_tokens * id_bytes, start).reshape(num_tokens, id_bytes)
-    wide = np.zeros((num_tokens, 4), dtype=np.uint8)
-    wide[:, :id_bytes] = packed
-    id_N = wide.reshape(-1).view("<u4").astype(np.uint32, copy=False)
-    if _narrowest(id_N) != id_bytes:
-        raise WireError(f"ids in {id_bytes} bytes each where fewer hold them", code=_MALFORMED)
+def _read_tokens(payload: bytes, start: int, header: _Header) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    """Ids and log-probs of all rollouts, one after the other; nothing is allocated before the sizes agree."""
+    num_tokens = sum(map(abs, header.lengths))
+    logp_start = start + packing.packed_size(num_tokens, header.id_bits)
+    expected = logp_start + num_tokens * (4 if header.is_exact else 2)
+    if len(payload) != expected:
+        raise WireError(f"message of {len(payload)} bytes, its header announces {expected}", code=_MALFORMED)
+    view = memoryview(payload)
+    id_N = packing.unpack_ids(view[start:logp_start], num_tokens, header.id_bits)
+    if id_N is None:
+        raise WireError(f"ids of {header.id_bits} bits each that are not in their canonical form", code=_MALFORMED)
+    read = packing.read_exact_log_probs if header.is_exact else packing.restore_log_probs
+    logp_N = read(view[logp_start:])
     id_N.setflags(write=False)
-    return id_N
+    logp_N.setflags(write=False)
+    return id_N, logp_N
 
 
 def _shortest(number: float) -> int | float:
     """A whole number as an integer, which takes 1 byte instead of 9 for most rewards; any other as it is."""
     number = float(number)
-    is_whole = number.is_integer() and _is_exact(number) and (number != 0 or math.copysign(1, number) > 0)
-    return int(number) if is_whole else number
+    is_whole = number.is_integer() and abs(number) <= _LARGEST_EXACT
+    return int(number) if is_whole and (number or math.copysign(1, number) > 0) else number
 
 
-def _is_exact(number: float) -> bool:
-    """True if float and integer of this size are the same number."""
-    return abs(number) <= _LARGEST_EXACT
+def _is_shortest(number: int | float) -> bool:
+    return abs(number) <= _LARGEST_EXACT if isinstance(number, int) else isinstance(_shortest(number), float)
 
 
-def _narrowest(id_N: NDArray[np.uint32]) -> int:
-    """Fewest bytes, 1 to 4, that hold the largest id."""
-    return max(1, (int(id_N.max()).bit_length() + 7) // 8)
+def _hex_as_number(text: str) -> str | int:
+    """16 lower-case hex digits as a number, which takes at most 9 bytes instead of 17; any other text as it is."""
+    try:
+        number = int(text, 16)
+    except ValueError:
+        return text
+    return number if 0 <= number < 2**64 and f"{number:016x}" == text else text

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from motet.errors import RunFailed, UsageError
-from motet.records import Archive, Group, Rollout, SamplerInfo, encode_group, read_archive
+from motet.records import Archive, Group, Rollout, SamplerInfo, decode_group, encode_group, read_archive
 
 
 def make_group(round: int) -> Group:
-    rollout = Rollout(np.array([1, 2, round], np.uint32), np.array([-1, -2, -3], np.float32), "stop", 1.0)
+    rollout = Rollout(np.array([1, 2, round], np.uint32), np.array([-0.1, -2, -1e-6], np.float32), "stop", 1.0)
     return Group("kim", round, f"train/{round}", SamplerInfo("tiny:small", round, 1.0, "9c1f"), (rollout, rollout))
 
 
@@ -38,7 +38,14 @@ def path(tmp_path: Path) -> Path:
 
 def test_groups_come_back_in_order_and_exactly(path: Path) -> None:
     write(path, range(5))
-    assert [encode_group(group) for group in read_archive(path)] == [encode_group(make_group(r)) for r in range(5)]
+    read, written = (
+        [encode_group(g, log_probs="exact") for g in groups]
+        for groups in (
+            read_archive(path),
+            map(make_group, range(5)),
+        )
+    )
+    assert read == written
 
 
 def test_an_empty_archive_has_no_groups(path: Path) -> None:
@@ -189,7 +196,7 @@ def test_a_missing_file(path: Path) -> None:
     assert caught.value.code == "E-ARCHIVE-02"
 
 
-@pytest.mark.parametrize("data", [b"{}", b"MOTETAR2" + bytes(40), b"name,reward\nkim,1\n"])
+@pytest.mark.parametrize("data", [b"{}", b"MOTETA" + bytes(40), b"name,reward\nkim,1\n"])
 def test_a_file_that_is_no_archive_is_left_alone(path: Path, data: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(data)
@@ -198,6 +205,26 @@ def test_a_file_that_is_no_archive_is_left_alone(path: Path, data: bytes) -> Non
             attempt(path)
         assert caught.value.code == "E-ARCHIVE-03"
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("magic", [b"MOTETAR1", b"MOTETAR3"])
+def test_an_archive_of_another_version_is_left_alone(path: Path, magic: bytes) -> None:
+    write(path, range(2))
+    data = magic + path.read_bytes()[8:]
+    path.write_bytes(data)
+    for attempt in (rounds_in, Archive, lambda path: Archive(path, keep_bytes=8)):
+        with pytest.raises(UsageError, match=r"kim\.motet: .*another version.*MOTETAR2.*run\.name") as caught:
+            attempt(path)
+        assert caught.value.code == "E-ARCHIVE-03"
+    assert path.read_bytes() == data
+
+
+def test_log_probs_are_kept_to_the_last_bit(path: Path) -> None:
+    write(path, range(1))
+    (group,) = read_archive(path)
+    assert group.rollouts[0].logp_gen.tobytes() == make_group(0).rollouts[0].logp_gen.tobytes()
+    received = decode_group(encode_group(group))
+    assert received.rollouts[0].logp_gen.tobytes() != group.rollouts[0].logp_gen.tobytes()
 
 
 def test_own_groups_beyond_the_limits_for_peers_are_read(path: Path) -> None:
