@@ -13,6 +13,7 @@ import torch
 
 from motet.errors import EnvironmentFault
 from motet.models.attention import AttentionPlan, no_mask, try_plans
+from motet.models.lean import make_lean
 from motet.models.quiet import quiet_libraries
 from motet.models.tokenizer import Tokenizer
 
@@ -59,6 +60,7 @@ class Policy:
         self.config = text_config
         self._check_head(causal)
         with quiet_libraries(), torch.no_grad():
+            make_lean(causal)
             self.takes_plans = try_plans(causal, self._hidden_states_under, text_config, device=device)
 
     @property
