@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from motet.learner.batch import Batch
 from motet.learner.packed_attention import Cluster, PackedPlan
 from motet.models import Policy
 
-Cell = tuple[tuple[int, ...], list[int]]
+_Ids = NDArray[np.int64]
+_Cell = tuple[tuple[int, ...], list[int]]
 """A prompt's ids, and the rows that answer it."""
 
 
@@ -101,8 +104,8 @@ def _padded_slices(batch: Batch, rows: torch.Tensor, max_tokens: int) -> list[to
     return slices
 
 
-def _cells(batch: Batch, rows: Sequence[int]) -> list[Cell]:
-    cells: list[Cell] = []
+def _cells(batch: Batch, rows: Sequence[int]) -> list[_Cell]:
+    cells: list[_Cell] = []
     for row in rows:
         prompt = tuple(batch.prompt_ids[row])
         if not cells or cells[-1][0] != prompt:
@@ -111,15 +114,15 @@ def _cells(batch: Batch, rows: Sequence[int]) -> list[Cell]:
     return cells
 
 
-def _num_tokens(batch: Batch, cell: Cell) -> int:
+def _num_tokens(batch: Batch, cell: _Cell) -> int:
     prompt, members = cell
     return len(prompt) + sum(int(batch.length_B[row]) - 1 for row in members)
 
 
-def _split(batch: Batch, cell: Cell, max_tokens: int) -> list[Cell]:
+def _split(batch: Batch, cell: _Cell, max_tokens: int) -> list[_Cell]:
     """The cell in pieces that fit `max_tokens`, one row at least."""
     prompt, members = cell
-    pieces: list[Cell] = []
+    pieces: list[_Cell] = []
     for row in members:
         if not pieces or _num_tokens(batch, (prompt, [*pieces[-1][1], row])) > max_tokens:
             pieces.append((prompt, []))
@@ -128,53 +131,55 @@ def _split(batch: Batch, cell: Cell, max_tokens: int) -> list[Cell]:
 
 
 def _packed(batch: Batch, rows: Sequence[int], device: torch.device) -> Layout:
-    ids: list[torch.Tensor] = []
-    positions: list[torch.Tensor] = []
-    predictors: list[torch.Tensor] = []
-    targets: list[torch.Tensor] = []
+    ids: list[_Ids] = []
+    positions: list[_Ids] = []
+    predictors: list[_Ids] = []
+    targets: list[_Ids] = []
     clusters: list[Cluster] = []
     start = 0
     for prompt, members in _cells(batch, rows):
-        ids.append(torch.tensor(prompt))
-        positions.append(torch.arange(len(prompt)))
-        last = torch.tensor([start + len(prompt) - 1])  # predicts the first token of every completion
+        ids.append(np.array(prompt, dtype=np.int64))
+        positions.append(np.arange(len(prompt)))
         start += len(prompt)
+        last = np.array([start - 1])  # predicts the first token of every completion
         for row in members:
-            answer = torch.from_numpy(batch.rollouts[row].token_ids.astype("int64"))
+            answer = batch.rollouts[row].token_ids.astype(np.int64)
             num_inputs = len(answer) - 1  # the last token predicts nothing
             ids.append(answer[:-1])
-            positions.append(torch.arange(len(prompt), len(prompt) + num_inputs))
-            predictors += [last, torch.arange(start, start + num_inputs)]
+            positions.append(np.arange(len(prompt), len(prompt) + num_inputs))
+            predictors += [last, np.arange(start, start + num_inputs)]
             targets.append(answer)
             start += num_inputs
-        clusters.append(Cluster(len(prompt), [int(batch.length_B[row]) - 1 for row in members]))
+        clusters.append(Cluster(len(prompt), [len(batch.rollouts[row].token_ids) - 1 for row in members]))
     return Layout(
-        token_ids=torch.cat(ids)[None].to(device),
-        positions=torch.cat(positions)[None].to(device),
-        predictor_M=torch.cat(predictors).to(device),
-        target_M=torch.cat(targets).to(device),
+        token_ids=_tensor(ids, device)[None],
+        positions=_tensor(positions, device)[None],
+        predictor_M=_tensor(predictors, device),
+        target_M=_tensor(targets, device),
         plan=PackedPlan(clusters, device=device),
     )
 
 
 def _padded(batch: Batch, rows: Sequence[int], device: torch.device) -> Layout:
     """Causal attention never looks at padding on the right, so no mask is needed."""
+    answers = [batch.rollouts[row].token_ids.astype(np.int64) for row in rows]
     prompt_length = [len(batch.prompt_ids[row]) for row in rows]
-    width = max(prompt + int(batch.length_B[row]) - 1 for prompt, row in zip(prompt_length, rows, strict=True))
-    token_ids = torch.zeros(len(rows), width, dtype=torch.long)
-    predictors: list[torch.Tensor] = []
-    targets: list[torch.Tensor] = []
-    for number, (row, prompt) in enumerate(zip(rows, prompt_length, strict=True)):
-        answer = torch.from_numpy(batch.rollouts[row].token_ids.astype("int64"))
-        token_ids[number, :prompt] = torch.as_tensor(batch.prompt_ids[row])
+    width = max(prompt + len(answer) - 1 for prompt, answer in zip(prompt_length, answers, strict=True))
+    token_ids = np.zeros((len(rows), width), dtype=np.int64)
+    predictors: list[_Ids] = []
+    for number, (row, prompt, answer) in enumerate(zip(rows, prompt_length, answers, strict=True)):
+        token_ids[number, :prompt] = batch.prompt_ids[row]
         token_ids[number, prompt : prompt + len(answer) - 1] = answer[:-1]
         first = number * width + prompt - 1
-        predictors.append(torch.arange(first, first + len(answer)))
-        targets.append(answer)
+        predictors.append(np.arange(first, first + len(answer)))
     return Layout(
-        token_ids=token_ids.to(device),
+        token_ids=torch.from_numpy(token_ids).to(device),
         positions=torch.arange(width, device=device).expand(len(rows), width),
-        predictor_M=torch.cat(predictors).to(device),
-        target_M=torch.cat(targets).to(device),
+        predictor_M=_tensor(predictors, device),
+        target_M=_tensor(answers, device),
         plan=None,
     )
+
+
+def _tensor(parts: Sequence[_Ids], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(parts)).to(device)

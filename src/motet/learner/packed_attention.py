@@ -7,12 +7,16 @@ tokens of a cluster, T longest completion (as input), H query heads, K key heads
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from motet.models import AttentionRules, masked_attention
+
+Array = TypeVar("Array")
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -100,72 +104,68 @@ class PackedPlan:
         return self._windowed[window]
 
 
-class _Index(NamedTuple):
+class _Index(NamedTuple, Generic[Array]):
     """Where the packed tokens stand in padded blocks, and back. Empty slots hold token 0."""
 
-    prompt_CL: Tensor  # token of each slot of the prompts' block
-    prompt_N: Tensor  # prompt tokens, and ...
-    prompt_slot: Tensor  # ... their slots
-    prompt_length_C: Tensor
-    own_RT: Tensor  # token of each slot of the completions' block
-    completion_N: Tensor  # completion tokens, and ...
-    own_slot: Tensor  # ... their slots
-    cluster_R: Tensor  # cluster of each completion
-    asks_CQ: Tensor  # token of each slot of the block of queries to the prompts, Q = L + S: prompt's own, completions'
-    asks_slot_N: Tensor  # slot of every token in it
-    asks_empty: Tensor  # True in its empty slots
-    own_empty: Tensor  # True in the empty slots of own_RT
-    sees_prompt: Tensor  # (C, 1, Q, L)
+    prompt_CL: Array  # token of each slot of the prompts' block
+    prompt_N: Array  # prompt tokens, and ...
+    prompt_slot: Array  # ... their slots
+    prompt_length_C: Array
+    own_RT: Array  # token of each slot of the completions' block
+    completion_N: Array  # completion tokens, and ...
+    own_slot: Array  # ... their slots
+    cluster_R: Array  # cluster of each completion
+    asks_CQ: Array  # token of each slot of the block of queries to the prompts, Q = L + S: prompt's own, completions'
+    asks_slot_N: Array  # slot of every token in it
+    asks_empty: Array  # True in its empty slots
+    own_empty: Array  # True in the empty slots of own_RT
+    sees_prompt: Array  # (C, 1, Q, L)
 
 
-def _index(clusters: Sequence[Cluster], device: torch.device) -> _Index:
+def _index(clusters: Sequence[Cluster], device: torch.device) -> _Index[Tensor]:
     longest = max(cluster.prompt for cluster in clusters)
     most = max(sum(cluster.completions) for cluster in clusters)
     lengths = [length for cluster in clusters for length in cluster.completions]
     width, num_tokens = longest + most, sum(cluster.prompt + sum(cluster.completions) for cluster in clusters)
-    prompt_CL = torch.zeros(len(clusters), longest, dtype=torch.long)
-    own_RT = torch.zeros(len(lengths), max(lengths, default=0), dtype=torch.long)
-    asks_CQ = torch.full((len(clusters), width), -1)
-    own_slot, prompt_slot, asks_slot_N = (torch.full((num_tokens,), -1) for _ in range(3))
+    longest_own = max(lengths, default=0)
+    prompt_CL = np.zeros((len(clusters), longest), dtype=np.int64)
+    own_RT = np.zeros((len(lengths), longest_own), dtype=np.int64)
+    asks_CQ = np.full((len(clusters), width), -1, dtype=np.int64)
+    own_slot, prompt_slot, asks_slot_N = (np.full(num_tokens, -1, dtype=np.int64) for _ in range(3))
     token, row = 0, 0
     for number, cluster in enumerate(clusters):
-        own = torch.arange(token, token + cluster.prompt)
-        prompt_CL[number, : cluster.prompt] = own
-        prompt_slot[own] = number * longest + torch.arange(cluster.prompt)
-        asks_CQ[number, : cluster.prompt] = own
-        token += cluster.prompt
-        answers = sum(cluster.completions)
-        asks_CQ[number, longest : longest + answers] = torch.arange(token, token + answers)
+        end = token + cluster.prompt
+        prompt_CL[number, : cluster.prompt] = asks_CQ[number, : cluster.prompt] = np.arange(token, end)
+        prompt_slot[token:end] = np.arange(number * longest, number * longest + cluster.prompt)
+        token, answers = end, sum(cluster.completions)
+        asks_CQ[number, longest : longest + answers] = np.arange(token, token + answers)
         for length in cluster.completions:
-            own_RT[row, :length] = torch.arange(token, token + length)
-            own_slot[token : token + length] = row * own_RT.shape[1] + torch.arange(length)
+            own_RT[row, :length] = np.arange(token, token + length)
+            own_slot[token : token + length] = np.arange(row * longest_own, row * longest_own + length)
             token, row = token + length, row + 1
-    filled = (asks_CQ >= 0).flatten().nonzero().squeeze(1)
-    asks_slot_N[asks_CQ.flatten()[filled]] = filled
-    prompt_length_C = torch.tensor([cluster.prompt for cluster in clusters])
-    column_L, column_Q = torch.arange(longest), torch.arange(width)
+    (filled,) = np.nonzero(asks_CQ.ravel() >= 0)
+    asks_slot_N[asks_CQ.ravel()[filled]] = filled
+    prompt_length_C = np.array([cluster.prompt for cluster in clusters])
+    column_L, column_Q = np.arange(longest), np.arange(width)
     sees = (column_L <= column_Q[:, None]) & (column_L < prompt_length_C[:, None, None])
-    completion_N = (own_slot >= 0).nonzero().squeeze(1)
-    own_empty = torch.ones(own_RT.numel(), dtype=torch.bool)
-    own_empty[own_slot[completion_N]] = False
-    index = _Index(
+    own_empty = np.ones(own_RT.size, dtype=np.bool_)
+    own_empty[own_slot[own_slot >= 0]] = False
+    arrays: _Index[NDArray[Any]] = _Index(
         prompt_CL=prompt_CL,
-        prompt_N=(prompt_slot >= 0).nonzero().squeeze(1),
+        prompt_N=np.flatnonzero(prompt_slot >= 0),
         prompt_slot=prompt_slot[prompt_slot >= 0],
         prompt_length_C=prompt_length_C,
         own_RT=own_RT,
-        completion_N=completion_N,
-        own_slot=own_slot[completion_N],
-        cluster_R=torch.tensor(
-            [n for n, cluster in enumerate(clusters) for _ in cluster.completions], dtype=torch.long
-        ),
-        asks_CQ=asks_CQ.clamp(min=0),
+        completion_N=np.flatnonzero(own_slot >= 0),
+        own_slot=own_slot[own_slot >= 0],
+        cluster_R=np.repeat(np.arange(len(clusters)), [len(cluster.completions) for cluster in clusters]),
+        asks_CQ=asks_CQ.clip(min=0),
         asks_slot_N=asks_slot_N,
-        asks_empty=(asks_CQ < 0).flatten(),
+        asks_empty=asks_CQ.ravel() < 0,
         own_empty=own_empty,
         sees_prompt=sees[:, None],
     )
-    return _Index(*(tensor.to(device) for tensor in index))
+    return _Index(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 def _rows(tokens_NHd: Tensor, index_BT: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class _SharedPrompt(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, index: _Index, mask: Tensor, scale: float
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, index: _Index[Tensor], mask: Tensor, scale: float
     ) -> Tensor:
         """query (N, H, d), key and value (N, K, d) -> output (N, H, d)."""
         prompt_key, prompt_value = _rows(key, index.prompt_CL), _rows(value, index.prompt_CL)
@@ -212,7 +212,7 @@ class _SharedPrompt(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         """Gradients of query, key and value."""
         query, key, value, output, lse, mask = ctx.saved_tensors
-        index: _Index = ctx.index
+        index: _Index[Tensor] = ctx.index
         gradient = gradients[0].contiguous()
 
         def block(asks: Tensor, empty: Tensor, keys: Tensor, mask: Tensor | None) -> list[Tensor]:
