@@ -8,8 +8,16 @@ import torch
 
 from motet.generation import HFGenerator
 
+
+def padded(policy):
+    """As for an architecture that takes no attention plans."""
+    policy.takes_plans = False
+    return HFGenerator(policy)
+
+
 GENERATORS = {
     "hf": HFGenerator,
+    "hf-padded": padded,
     "hf-few-rows": lambda policy: HFGenerator(policy, max_rows=9),
 }
 ARCHITECTURES = ("llama", "qwen3", "gemma2")
@@ -88,7 +96,7 @@ class TestGenerator:
         """Prompts of different lengths, rows that leave at different steps: each row as if it were alone."""
         policy = random_policy(architecture, end_token_ids=(1, 4, 9))
         prompts = ids_of(policy)
-        groups = generate(make(policy), prompts, temperature=temperature, num_completions=6)
+        groups = generate(make(policy), prompts, temperature=temperature, num_completions=10)
         assert len({len(c.token_ids) for c in flat(groups)}) > 2
         for prompt, group in zip(prompts, groups, strict=True):
             for completion in group:

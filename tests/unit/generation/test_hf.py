@@ -92,17 +92,29 @@ def test_bf16_scores_nearly_alike(random_policy):
     torch.testing.assert_close(scored_BT, batch.logp_gen_BT, atol=0.1, rtol=0)
 
 
-def test_each_prompt_is_prefilled_once_and_finished_rows_leave(random_policy, seen):
+def held_rows(running):
+    """Rows in the model at each step: those that ended leave when a quarter of them have."""
+    held, rows = [], running[0]
+    for count in running[1:]:
+        if count and rows - count >= max(1, rows / 4):
+            rows = count
+        held.append(rows if count else 0)
+    return held
+
+
+@pytest.mark.parametrize("takes_plans", [True, False])
+def test_each_prompt_is_prefilled_once_and_finished_rows_leave(random_policy, seen, takes_plans):
     policy = random_policy(end_token_ids=(1, 2, 3))
+    policy.takes_plans = takes_plans
     shapes = seen(policy)
     prompts = list(encode_all(policy).values())
     groups = HFGenerator(policy).generate(prompts, num_completions=16, max_new_tokens=10, temperature=1.0, seed=0)
     lengths = np.array([len(completion.token_ids) for group in groups for completion in group])
-    assert shapes[0] == (len(prompts), max(map(len, prompts)))
+    assert shapes[0] == ((1, sum(map(len, prompts))) if takes_plans else (len(prompts), max(map(len, prompts))))
     # A completion of n tokens needs n - 1 passes after the prefill: its last token is never fed.
-    running = [int((lengths > step).sum()) for step in range(1, 10)]
-    assert shapes[1:] == [(rows, 1) for rows in running if rows]
-    assert running[-1] < running[0] < 64
+    running = [int((lengths > step).sum()) for step in range(10)]
+    assert shapes[1:] == [(rows, 1) for rows in held_rows(running) if rows]
+    assert running[-1] < running[0] == 64
 
 
 def test_no_more_than_max_rows_side_by_side(random_policy, seen):
@@ -114,14 +126,17 @@ def test_no_more_than_max_rows_side_by_side(random_policy, seen):
     )
     assert [len(group) for group in groups] == [5, 6]
     assert max(rows for rows, _ in shapes) == 4
-    prefills = [rows for rows, width in shapes if width > 1]
-    assert prefills == [1, 2, 1]  # rows 0-3 of the first, its last with 3 of the second, the rest
+    first, second = map(len, prompts)
+    # Rows 0-3 of the first, its last with 3 of the second, the rest.
+    assert [width for _, width in shapes if width > 1] == [first, first + second, second]
 
 
 @pytest.mark.parametrize(("architecture", "attention"), [("llama", "sdpa"), ("llama", "eager"), ("gemma2", "eager")])
-def test_columns_of_padding_alone_never_make_a_nan(random_policy, architecture, attention):
+@pytest.mark.parametrize("takes_plans", [True, False])
+def test_columns_of_padding_alone_never_make_a_nan(random_policy, architecture, attention, takes_plans):
     """The prompt of one token stands in 19 columns of padding, at which nothing may be attended to."""
     policy = random_policy(architecture, attn_implementation=attention)
+    policy.takes_plans = takes_plans
     prompts = list(encode_all(policy).values())
     (*_, long, short) = HFGenerator(policy).generate(
         prompts, num_completions=3, max_new_tokens=6, temperature=1.0, seed=1

@@ -1,0 +1,96 @@
+"""The loop over tokens: what every way of decoding shares, so that all of them draw the same random numbers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motet.errors import RunFailed
+from motet.generation.drawing import draw, uniform_numbers
+from motet.generation.generator import Completion
+from motet.models import Policy
+
+_ENDED_SHARE = 1 / 4  # of the rows: then those that ended are taken out
+
+
+class DecodedRows(Protocol):
+    """Completions side by side inside a model: what was fed so far, as keys and values."""
+
+    def start(self) -> Tensor:
+        """Hidden states that predict every row's first id, (N, D)."""
+        ...
+
+    def keep(self, kept: Tensor) -> None:
+        """Forget all rows but those of these numbers (ascending)."""
+        ...
+
+    def advance(self, token_ids_N: Tensor) -> Tensor:
+        """Feed one id to every row; hidden states that predict the next ones, (N, D)."""
+        ...
+
+
+def sample_rows(
+    policy: Policy,
+    decoded: DecodedRows,
+    *,
+    num_rows: int,
+    max_new_tokens: int,
+    temperature: float,
+    rng: torch.Generator,
+) -> list[Completion]:
+    """Sample rows to their ends.
+
+    Rows that ended are taken out when a quarter have; until then they cost a little work and change nothing.
+
+    Raises:
+        RunFailed: E-LEARN-02 if the model's outputs are not numbers.
+    """
+    device = policy.device
+    end_ids = torch.tensor(policy.tokenizer.end_token_ids, device=device)
+    uniform_TN = uniform_numbers(max_new_tokens, num_rows, rng, device)
+    token_ids_TN = torch.zeros(max_new_tokens, num_rows, dtype=torch.long, device=device)
+    logp_TN = torch.zeros(max_new_tokens, num_rows, device=device)
+    rows = torch.arange(num_rows, device=device)
+    running = torch.ones(num_rows, dtype=torch.bool, device=device)
+    hidden = decoded.start()
+    for step in range(max_new_tokens):
+        chosen, logp = draw(policy, hidden, temperature=temperature, uniform_N=uniform_TN[step, rows])
+        token_ids_TN[step, rows] = chosen
+        logp_TN[step, rows] = logp
+        running &= (chosen[:, None] != end_ids).all(dim=1)
+        num_running, num_broken = torch.stack([running.sum(), logp.isnan().sum()]).tolist()
+        if num_broken:
+            raise _broken(policy)
+        if num_running == 0 or step + 1 == max_new_tokens:
+            break
+        if len(rows) - num_running >= max(1, _ENDED_SHARE * len(rows)):
+            kept = running.nonzero().squeeze(1)
+            rows, chosen, running = rows[kept], chosen[kept], running[kept]
+            decoded.keep(kept)
+        hidden = decoded.advance(chosen)
+    return _to_completions(token_ids_TN, logp_TN, end_ids)
+
+
+def _broken(policy: Policy) -> RunFailed:
+    return RunFailed(
+        f"{policy.label}: an output of the model is not a number; its weights are beyond repair: "
+        "lower learner.learning_rate, and start anew or from an earlier checkpoint",
+        code="E-LEARN-02",
+    )
+
+
+def _to_completions(token_ids_TN: Tensor, logp_TN: Tensor, end_ids: Tensor) -> list[Completion]:
+    """Each row up to its first end id; what stands behind it was drawn for a row that had not left yet."""
+    is_end_NT = np.isin(token_ids_TN.cpu().numpy(), end_ids.cpu().numpy()).T
+    ids_NT = np.ascontiguousarray(token_ids_TN.cpu().numpy().astype(np.uint32).T)
+    logp_NT = np.ascontiguousarray(logp_TN.cpu().numpy().astype(np.float32).T)
+    stopped: NDArray[np.bool_] = np.any(is_end_NT, axis=1)
+    length = np.where(stopped, is_end_NT.argmax(axis=1) + 1, is_end_NT.shape[1])
+    return [
+        Completion(ids[:count].copy(), logp[:count].copy(), "stop" if ended else "length")
+        for ids, logp, count, ended in zip(ids_NT, logp_NT, length, stopped, strict=True)
+    ]
