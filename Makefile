@@ -1,13 +1,14 @@
 # make demo   set up, then watch two different models learn together (about 3 minutes on two cores)
 # make test   set up, then run the tests
 # make check  format, lint, types, layers
+# make bench  this version's fast paths against its plain ones, compared with stored ratios (about 2 minutes)
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format results oracle clean
+.PHONY: demo test check format results oracle bench clean
 
 demo: $(READY)
 	$(BIN)/motet demo
@@ -34,6 +35,9 @@ results: $(READY)
 oracle: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora,trl]'
 	$(BIN)/pytest -m oracle tests/oracle
+
+bench: $(READY)
+	$(BIN)/motet bench --quick
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

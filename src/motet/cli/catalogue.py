@@ -286,6 +286,15 @@ _RUNS: Final = {
         "A round draws different prompts, so the task must have that many.",
         "Lower rollout.prompts_per_round, or add prompts to the file.",
     ),
+    "E-SWARM-03": Entry(
+        "a node's process has ended",
+        'Under swarm.transport = "pipes" every node has a process of its own, and one of them ended before the run '
+        "did. The run has stopped, and its other processes with it.",
+        "Somebody killed it, or the system did, mostly for want of memory (SIGKILL); or code that it calls, such as a "
+        "reward function, ended the process.",
+        "The same command goes on from the last checkpoint. If memory was short, lower learner.max_batch_tokens or "
+        'the size of the models, or give swarm.transport = "memory", under which all nodes share one process.',
+    ),
 }
 
 _FILES: Final = {
@@ -365,5 +374,30 @@ _FILES: Final = {
     ),
 }
 
-CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType({**_CONFIG, **_CLI, **_TASKS, **_MODELS, **_RUNS, **_FILES})
+_BENCH: Final = {
+    "E-BENCH-01": Entry(
+        "nothing of that name to measure",
+        "`motet bench` was given a model, an arm, a shape or a factor that it does not know.",
+        "It is mistyped, or a model's folder has no config.json. Names from the hub are not taken here: a bench must "
+        "not depend on a download.",
+        "The message lists what there is; `motet bench WHAT --help` says more.",
+    ),
+    "E-BENCH-02": Entry(
+        "no arm can take part",
+        "Every arm that was asked for needs a package that is not installed.",
+        "TRL is an extra: motet itself needs it for nothing.",
+        "pip install 'motet[trl]', or name other arms with --arms.",
+    ),
+    "E-BENCH-03": Entry(
+        "an arm broke down",
+        "The process of an arm ended before it was done. The message has its last words.",
+        "Killed by SIGKILL it was mostly too large for this machine's memory. Otherwise a package may have a version "
+        "that the bench does not know.",
+        "Choose a smaller shape, fewer completions or a smaller --trl-rows; or leave the arm out with --arms.",
+    ),
+}
+
+CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType(
+    {**_CONFIG, **_CLI, **_TASKS, **_MODELS, **_RUNS, **_FILES, **_BENCH}
+)
 """Entries by code, in the order in which `motet explain` lists them."""

@@ -27,8 +27,9 @@ from motet.errors import MotetError, RunFailed, UsageError
 VERBS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "demo": "watch two different models learn together, and compare with each alone",
-        "swarm": "run all nodes of a run file in this process",
+        "swarm": "run all nodes of a run file on this machine",
         "eval": "measure the accuracy of a model on held-out prompts",
+        "bench": "measure motet beside the alternative: learner, sampler, wire, overlap, growth",
         "report": "write the HTML page of one run or several",
         "init": "write a commented run file to start from",
         "explain": "say what an error code means and what to do",

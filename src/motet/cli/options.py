@@ -28,9 +28,9 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the run file with every setting, and stop")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json FILE`, as `args.json`; `write_results` carries it out."""
-    parser.add_argument("--json", metavar="FILE", type=_new_file, default=None, help="also write the results as JSON")
+def add_json(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """`--json FILE`, as `args.json`; `write_results` carries it out. A verb's part takes `argparse.SUPPRESS`."""
+    parser.add_argument("--json", metavar="FILE", type=new_file, default=default, help="also write the results as JSON")
 
 
 def write_results(path: Path, results: object) -> None:
@@ -54,7 +54,7 @@ def new_folder(text: str) -> Path:
     return path
 
 
-def _new_file(text: str) -> Path:
+def new_file(text: str) -> Path:
     """A path that can become a file: said before the work, not after it."""
     path = Path(text)
     if path.is_dir():
