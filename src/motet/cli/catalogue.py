@@ -313,8 +313,9 @@ _FILES: Final = {
     "E-ARCHIVE-03": Entry(
         "not an archive",
         "The file does not begin like an archive of groups.",
-        "It is another file.",
-        "Check the path: a run keeps its archives in its own directory.",
+        "It is another file, or an archive of another version of motet.",
+        "Check the path: a run keeps its archives in its own directory. An archive of another version: use the motet "
+        "that wrote it, or start anew under another run.name.",
     ),
     "E-ARCHIVE-04": Entry(
         "archive does not fit the checkpoint",
