@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
 from typing import Protocol
 
 import pytest
 
-from motet.swarm import Exchange, MemoryHub, Parcel
+from motet.swarm import Exchange, MemoryHub, Parcel, PipeExchange, serve_exchange
 
 SHORT_S = 0.02
 LONG_S = 30.0
@@ -19,7 +20,19 @@ class Hub(Protocol):
     def join(self, name: str) -> Exchange: ...
 
 
-HUBS: dict[str, Callable[[], Hub]] = {"memory": MemoryHub}
+class PipedHub:
+    """A memory hub at the far ends of pipes, as in the process that runs a swarm."""
+
+    def __init__(self) -> None:
+        self._hub = MemoryHub()
+
+    def join(self, name: str) -> PipeExchange:
+        ours, theirs = Pipe()
+        threading.Thread(target=serve_exchange, args=(self._hub.join(name), ours), daemon=True).start()
+        return PipeExchange(name, theirs)
+
+
+HUBS: dict[str, Callable[[], Hub]] = {"memory": MemoryHub, "pipes": PipedHub}
 
 
 @pytest.fixture(params=HUBS.values(), ids=HUBS.keys())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +97,16 @@ class Running:
         self._process = process
         self._said: list[str] = []
 
+    def below(self) -> dict[int, str]:
+        """Processes that it has started: their ids and command lines."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self._process.pid:
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return found
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -152,11 +162,11 @@ class Place:
                 process.kill()
 
     @contextmanager
-    def held(self) -> Iterator[tuple[Running, Callable[[], None]]]:
+    def held(self, *arguments: str) -> Iterator[tuple[Running, Callable[[], None]]]:
         """The swarm of the run file, stopped inside a round after its first until the second value is called."""
         hold = self.path / "hold"
         os.mkfifo(hold)
-        with open(os.open(hold, os.O_RDWR), "wb") as end, self.start("swarm", "run.toml") as running:
+        with open(os.open(hold, os.O_RDWR), "wb") as end, self.start("swarm", "run.toml", *arguments) as running:
             running.read_until("waiting")
 
             def let_go() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +15,9 @@ import pytest
 from motet.journal import RunDir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from conftest import Ended, Place
+    from conftest import Ended, Place, Running
 
 pytestmark = pytest.mark.slow
 NODES = ("small", "large")
@@ -151,6 +154,65 @@ def test_however_it_is_interrupted_the_same_command_goes_on(
     assert resumed.code == 0, resumed.stderr
     assert "state=resuming round=3/4" in resumed.stderr
     check_same_end(place, finished)
+
+
+def test_with_a_process_for_each_node_nothing_is_lost_and_nobody_is_left(
+    place: Place, finished: Callable[[], tuple[Place, Ended]]
+) -> None:
+    """Ctrl-C at all of them, kill -9 of a node, kill -9 of the command; then the numbers of a run in one process."""
+    pipes = ["--set", "swarm.transport=pipes"]
+    with place.held(*pipes) as (running, let_go), watched(running) as watch:
+        for process in watch.nodes:
+            os.kill(process, signal.SIGINT)
+        running.send(signal.SIGINT)
+        running.read_until("stopping after this round; again to stop at once")
+        let_go()
+        ended = running.end()
+        watch.wait_until_gone()
+    assert ended.code == 130
+    assert ended.stderr.splitlines()[-1] == "interrupted: after round 2 of 4; the same command resumes from there"
+    with place.held(*pipes) as (running, _), watched(running) as watch:
+        os.kill(watch.nodes[1], signal.SIGKILL)
+        ended = running.end()
+        watch.wait_until_gone()
+    assert ended.code == 4
+    assert ended.stderr.splitlines()[-2] == (
+        "error: node large: its process was killed by SIGKILL; the same command goes on from the last checkpoint  "
+        "[E-SWARM-03]"
+    )
+    with place.held(*pipes) as (running, _), watched(running) as watch:
+        running.send(signal.SIGKILL)
+        watch.wait_until_gone()
+        assert running.end().code == -signal.SIGKILL
+    resumed = place.motet("swarm", "run.toml", *pipes)
+    assert resumed.code == 0, resumed.stderr
+    assert "state=resuming round=2/4" in resumed.stderr
+    check_same_end(place, finished)
+
+
+class Watch:
+    """The processes that a command has started."""
+
+    def __init__(self, running: Running, stack: ExitStack) -> None:
+        below = running.below()
+        self.nodes = sorted(process for process, command in below.items() if "spawn_main" in command)
+        assert len(self.nodes) == len(NODES)
+        self._ends = []
+        for process in below:  # the nodes, and Python's own resource tracker
+            self._ends.append(os.pidfd_open(process))
+            stack.callback(os.close, self._ends[-1])
+
+    def wait_until_gone(self) -> None:
+        for end in self._ends:
+            assert select.select([end], [], [], 60)[0], "a process is left over"
+
+
+@contextmanager
+def watched(running: Running) -> Iterator[Watch]:
+    if not hasattr(os, "pidfd_open"):
+        pytest.skip("this system cannot wait for processes that are not its children")
+    with ExitStack() as stack:
+        yield Watch(running, stack)
 
 
 def test_a_second_signal_ends_it_at_once(place: Place) -> None:

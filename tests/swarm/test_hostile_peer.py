@@ -47,7 +47,7 @@ def meet(make_run, tmp_path, collaboration):
             members = assemble_nodes(run, archives=archives).members
             ann, bob = members["ann"].node, members["bob"].node
             members["cid"].node.exchange.close()
-            honest = bob.sampler.sample(bob.assignment.plan("bob", 0), round=0, policy_step=0)
+            honest = bob.production.sampler.sample(bob.assignment.plan("bob", 0), round=0, policy_step=0)
             return ann, bob, honest
 
         yield build
@@ -361,7 +361,7 @@ def test_several_rounds_under_attack_equal_several_without(meet):
     honest_ann, honest_bob, _ = meet()
     ann, bob, _ = meet()
     for round in range(3):
-        groups = bob.sampler.sample(bob.assignment.plan("bob", round), round=round, policy_step=0)
+        groups = bob.production.sampler.sample(bob.assignment.plan("bob", round), round=round, policy_step=0)
         payloads = [encode_group(group) for group in groups]
         play(honest_ann, honest_bob, payloads, round)
         attacks = [to_bytes(ATTACKS[name][0](groups[0], ann)) for name in ("zeros", "as-ann", "test-prompt", "cut")]

@@ -15,8 +15,6 @@ from motet.journal import RunDir, read_jsonl
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from motet.node import Phase
-
 _DOING: Final[Mapping[str, str]] = {"generate": "generating", "wait": "collecting", "learn": "training"}
 _BAR_WIDTH = 24
 _STATE_WIDTH = 22
@@ -53,6 +51,7 @@ class _NodeView:
     se: float = 0.0
     own_reward: float | None = None
     dropped: float | None = None
+    idle: float | None = None
 
 
 class _Progress:
@@ -75,7 +74,7 @@ class _Progress:
         for row in read_jsonl(self._dir.metrics):  # of a resumed run
             self._remember(row)
 
-    def phase(self, node: str, phase: Phase, *, round: int, waiting_for: Sequence[str]) -> None:
+    def phase(self, node: str, phase: str, *, round: int, waiting_for: Sequence[str]) -> None:
         """See `Observer`."""
         del round
         if self._began_rounds is None:
@@ -104,6 +103,8 @@ class _Progress:
         reward, dropped = row.get("reward/own_mean"), row.get("filter/dropped_share")
         view.own_reward = reward if isinstance(reward, float) else view.own_reward
         view.dropped = dropped if isinstance(dropped, float) else view.dropped
+        idle = row.get("time/idle_share")
+        view.idle = idle if isinstance(idle, float) else view.idle
         view.rounds_done = rounds_done_in(row)
 
     def _enter(self, node: str, state: str) -> None:
@@ -156,7 +157,7 @@ class LiveProgress(_Progress):
         table = Table(box=None, pad_edge=False)
         table.add_column("node", overflow="ellipsis")  # where there is little room, long names give way
         table.add_column("now", no_wrap=True, width=_STATE_WIDTH)
-        for title in ("held-out", "since start", "own reward", "dropped"):
+        for title in ("held-out", "since start", "own reward", "dropped", "idle"):
             table.add_column(title, no_wrap=True, justify="right")
         for node, view in self._views.items():
             seconds = now - view.since
@@ -167,6 +168,7 @@ class LiveProgress(_Progress):
                 _gain(view),
                 "-" if view.own_reward is None else f"{view.own_reward:.2f}",
                 "-" if view.dropped is None else f"{100 * view.dropped:.0f} %",
+                "-" if view.idle is None else f"{100 * view.idle:.0f} %",
             )
         return Group(Text(head, no_wrap=True, overflow="ellipsis"), table)
 
@@ -200,7 +202,9 @@ class LineProgress(_Progress):
             "kl": row.get("kl_gen_old/sum_p50"),
             "dropped": row.get("filter/dropped_share"),
             "rejected": row.get("admission/rejected") or None,
+            "late": row.get("admission/late") or None,
             "unscored": row.get("own/unscored") or None,
+            "idle": _worth_saying(row.get("time/idle_share")),
         }
         numbers = " ".join(f"{key}={value:.3g}" for key, value in shown.items() if isinstance(value, (int, float)))
         self._say(
@@ -218,6 +222,11 @@ def rounds_done_in(row: Mapping[str, object]) -> int:
     0
     """
     return int(str(row["round"])) + 1
+
+
+def _worth_saying(share: object) -> float | None:
+    """A share in whole percent; None if that is 0, as where all nodes have one process."""
+    return (round(share, 2) or None) if isinstance(share, float) else None
 
 
 def make_progress(run_dir: RunDir) -> LiveProgress | LineProgress:

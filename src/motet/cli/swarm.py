@@ -1,4 +1,4 @@
-"""`motet swarm FILE`: all nodes of a run file in this process."""
+"""`motet swarm FILE`: all nodes of a run file on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Declare the verb's arguments."""
     parser = subparsers.add_parser(
         "swarm",
-        description="Run all nodes of a run file in this process. The same command continues an interrupted run.",
+        description="Run all nodes of a run file on this machine: in one process, or each in a process of its own with "
+        "--set swarm.transport=pipes. The same command continues an interrupted run, under either.",
     )
     add_run_file(parser)
     add_set(parser)

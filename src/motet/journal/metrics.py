@@ -50,14 +50,21 @@ METRICS: tuple[Metric, ...] = (
     Metric("filter/dropped_share", "share", "external completions that the filter dropped", "below 1"),
     Metric("filter/dropped/advantage", "share", "external completions dropped for an advantage of 0 or less"),
     Metric("filter/dropped/kl", "share", "external completions dropped for a KL above the limit", "near 0"),
-    Metric("filter/dropped/advantage_and_kl", "share", "external completions dropped for both"),
+    Metric("filter/dropped/advantage_and_kl", "share", 'external completions dropped for both (rule "both" only)'),
     Metric("filter/dropped/non_finite", "share", "completions dropped for a log-prob that is not finite", "0"),
     Metric(
-        "weight/mean_before_cap", "ratio", "mean importance weight pi_old/pi_gen of external tokens, before the cap"
+        "weight/mean_before_cap",
+        "ratio",
+        "mean importance weight pi_old/pi_gen of external tokens that went forward, before the cap",
     ),
     Metric("weight/capped_share", "share", "external tokens whose importance weight was capped", "below 0.5"),
     Metric("weight/effective_sample_size", "share", "(sum w)^2 / (n sum w^2) over external tokens", "above 0.3"),
-    Metric("kl_gen_old/token_mean", "nats", "mean k3 estimate of KL(pi_gen || pi_old) per external token", "below 1"),
+    Metric(
+        "kl_gen_old/token_mean",
+        "nats",
+        "mean k3 KL(pi_gen || pi_old) per external token that went forward",
+        "below 1",
+    ),
     Metric("kl_gen_old/sum_p50", "nats", "median over external completions of the KL summed over tokens"),
     Metric("kl_gen_old/sum_p95", "nats", "95th percentile of the same", "below kl_limit_nats"),
     Metric(
@@ -78,11 +85,20 @@ METRICS: tuple[Metric, ...] = (
     Metric("wire/bytes_sent", "bytes", "payload published in the round"),
     Metric("wire/bytes_received", "bytes", "payload collected in the round"),
     Metric("wire/tokens_sent", "tokens", "completion tokens published in the round"),
-    Metric("wire/bytes_per_token", "bytes", "wire/bytes_sent / wire/tokens_sent", "below 8.5"),
-    Metric("time/generate_s", "s", "sampling and scoring own completions"),
-    Metric("time/wait_s", "s", "waiting for peers"),
-    Metric("time/learn_s", "s", "scoring, backward pass and optimiser step"),
+    Metric(
+        "wire/bytes_per_token",
+        "bytes",
+        "wire/bytes_sent / wire/tokens_sent",
+        "below 4.5",
+    ),
+    Metric("time/generate_s", "s", "until own completions are there: sampling and scoring, or what is left of it"),
+    Metric("time/publish_s", "s", "encoding own groups and handing them over"),
+    Metric("time/wait_s", "s", "waiting for peers, before and in the round"),
+    Metric("time/admit_s", "s", "the gate: decoding and scoring the groups of peers"),
+    Metric("time/learn_s", "s", "forward and backward passes, filter and optimiser step"),
     Metric("time/evaluate_s", "s", "held-out evaluation, if the round had one"),
+    Metric("time/idle_s", "s", "the part of time/wait_s in which the node did not sample either"),
+    Metric("time/idle_share", "share", "time/idle_s by the length of the round", "below 0.2"),
 )
 
 _NAMES = frozenset(metric.name for metric in METRICS)

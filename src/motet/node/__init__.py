@@ -4,17 +4,21 @@
 learner meet.
 """
 
-from motet.node.assembly import Assembly, assemble_nodes, policy_of, task_of
+from motet.node.assembly import Assembly, Member, assemble_member, assemble_nodes, policy_of, task_of
 from motet.node.examiner import Examiner
 from motet.node.node import Node, Phase, RoundReport
+from motet.node.production import Stock
 from motet.node.sampling import derived_seed
 
 __all__ = [
     "Assembly",
     "Examiner",
+    "Member",
     "Node",
     "Phase",
     "RoundReport",
+    "Stock",
+    "assemble_member",
     "assemble_nodes",
     "derived_seed",
     "policy_of",

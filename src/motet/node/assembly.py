@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.admission import Gate, GateRules
@@ -13,10 +15,11 @@ from motet.models import Policy, load_policy
 from motet.models.lora import LoraOptions
 from motet.node.examiner import Examiner
 from motet.node.node import Node
-from motet.node.sampling import Sampler, derived_seed
+from motet.node.production import Ahead, OnTime, Production
+from motet.node.sampling import Sampler, derived_seed, prompt_encoder
 from motet.records import Archive, WireLimits
-from motet.swarm import Assignment, Exchange, Ledger, MemoryHub
-from motet.tasks import Task, load_task
+from motet.swarm import Assignment, Exchange, Ledger, MemoryHub, hubs_for
+from motet.tasks import Prompt, Score, Split, Task, load_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +59,56 @@ def assemble_nodes(run: RunFile, *, archives: Mapping[str, Archive]) -> Assembly
         MotetError: whatever task, models or settings have to say.
     """
     task = task_of(run)
-    alone = run.method.name == "on_policy"
     names = [settings.name for settings in run.node]
-    shared = MemoryHub()
-    hubs = {name: MemoryHub() if alone else shared for name in names}
+    hubs = hubs_for(names, alone=run.trains_alone)
     exchanges = {name: hubs[name].join(name) for name in names}
-    members: dict[str, Member] = {}
-    for settings in run.node:
-        swarm = [settings.name] if alone else names
-        members[settings.name] = _member(
-            run, settings, task, swarm=swarm, exchange=exchanges[settings.name], archive=archives[settings.name]
-        )
+    members = {
+        name: assemble_member(run, name, task, exchange=exchanges[name], archive=archives[name]) for name in names
+    }
     return Assembly(task, members, hubs)
+
+
+def assemble_member(run: RunFile, name: str, task: Task, *, exchange: Exchange, archive: Archive) -> Member:
+    """Build one node of a run file.
+
+    Args:
+        run: the settings.
+        name: of the node.
+        task: what `task_of` returned.
+        exchange: through which it meets the others.
+        archive: where it keeps its groups.
+
+    Raises:
+        MotetError: whatever models or settings have to say.
+    """
+    (settings,) = (settings for settings in run.node if settings.name == name)
+    swarm = [name] if run.trains_alone else [settings.name for settings in run.node]
+    policy = policy_of(run, settings)
+    assignment = Assignment(
+        run.run.seed,
+        swarm,
+        run.rollout.prompts_per_round,
+        run.rollout.group_size,
+        num_train_prompts=task.num_prompts("train"),
+        collaboration=run.swarm.collaboration,
+    )
+    if run.rollout.ahead:
+        task = _OneAtATime(task)
+    learner = _learner(run, policy, prompt_encoder(policy.tokenizer, task))
+    node = Node(
+        name,
+        assignment=assignment,
+        production=_production(run, name, policy, task, assignment=assignment, learner=learner),
+        exchange=exchange,
+        gate=_gate(run, name, policy, task, assignment=assignment, swarm=swarm),
+        learner=learner,
+        ledger=Ledger(),
+        archive=archive,
+        deadline_s=run.swarm.deadline_s,
+        max_lag=_max_lag(run),
+        log_probs=run.swarm.log_probs,
+    )
+    return Member(node, policy, examiner_of(run, policy, task))
 
 
 def task_of(run: RunFile) -> Task:
@@ -98,20 +139,30 @@ def examiner_of(run: RunFile, policy: Policy, task: Task) -> Examiner:
     )
 
 
-def _member(
-    run: RunFile, settings: NodeSettings, task: Task, *, swarm: list[str], exchange: Exchange, archive: Archive
-) -> Member:
-    policy = policy_of(run, settings)
-    assignment = Assignment(
-        run.run.seed,
-        swarm,
-        run.rollout.prompts_per_round,
-        run.rollout.group_size,
-        num_train_prompts=task.num_prompts("train"),
-        collaboration=run.swarm.collaboration,
+def _production(
+    run: RunFile, name: str, policy: Policy, task: Task, *, assignment: Assignment, learner: Learner
+) -> Production:
+    """Called after the learner was made: it has cast the policy to what it computes in."""
+
+    def policy_step() -> int:
+        return learner.policy_step
+
+    if not run.rollout.ahead:
+        return OnTime(_sampler(run, name, policy, task), assignment=assignment, policy_step=policy_step)
+    twin = copy.deepcopy(policy)
+    return Ahead(
+        _sampler(run, name, twin, task),
+        assignment=assignment,
+        policy_step=policy_step,
+        policy=policy,
+        copy=twin,
+        num_rounds=run.run.rounds,
     )
-    sampler = Sampler(
-        settings.name,
+
+
+def _sampler(run: RunFile, name: str, policy: Policy, task: Task) -> Sampler:
+    return Sampler(
+        name,
         seed=run.run.seed,
         policy=policy,
         generator=HFGenerator(policy),
@@ -119,22 +170,9 @@ def _member(
         max_new_tokens=run.rollout.max_new_tokens,
         temperature=run.rollout.temperature,
     )
-    node = Node(
-        settings.name,
-        assignment=assignment,
-        sampler=sampler,
-        exchange=exchange,
-        gate=_gate(run, settings.name, policy, task, assignment=assignment, swarm=swarm),
-        learner=_learner(run, policy, sampler),
-        ledger=Ledger(),
-        archive=archive,
-        deadline_s=run.swarm.deadline_s,
-        max_lag=_max_lag(run),
-    )
-    return Member(node, policy, examiner_of(run, policy, task))
 
 
-def _learner(run: RunFile, policy: Policy, sampler: Sampler) -> Learner:
+def _learner(run: RunFile, policy: Policy, prompt_ids: Callable[[str], Sequence[int]]) -> Learner:
     method, learner = run.method, run.learner
     return Learner(
         policy,
@@ -160,7 +198,7 @@ def _learner(run: RunFile, policy: Policy, sampler: Sampler) -> Learner:
             max_grad_norm=learner.max_grad_norm,
         ),
         precision=learner.precision,
-        prompt_ids=sampler.prompt_ids,
+        prompt_ids=prompt_ids,
         joined=run.swarm.collaboration == "horizontal",
         max_batch_tokens=learner.max_batch_tokens,
     )
@@ -188,3 +226,29 @@ def _gate(run: RunFile, name: str, policy: Policy, task: Task, *, assignment: As
 
 def _max_lag(run: RunFile) -> int | None:
     return run.swarm.max_lag if run.swarm.pace == "free" else None
+
+
+class _OneAtATime:
+    """A task whose rewards two threads may ask for: functions of the user's are called by one of them at a time."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._scoring = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._task.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self._task.fingerprint
+
+    def num_prompts(self, split: Split) -> int:
+        return self._task.num_prompts(split)
+
+    def prompt(self, prompt_id: str) -> Prompt:
+        return self._task.prompt(prompt_id)
+
+    def score(self, prompt: Prompt, completions: Sequence[str]) -> list[Score | None]:
+        with self._scoring:
+            return self._task.score(prompt, completions)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Generator as Steps
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from time import perf_counter
 
 from motet.admission import Gate, Verdict
 from motet.learner import Learner, StepReport
-from motet.node.sampling import Sampler
-from motet.records import Archive, Group, encode_group
+from motet.node.production import Production
+from motet.records import Archive, Group, LogProbs, encode_group
 from motet.swarm import Ask, Assignment, Exchange, Ledger, Parcel
 
 
@@ -44,7 +44,7 @@ class Node:
     Args:
         name: unique in the run.
         assignment: who generates what.
-        sampler: makes this node's groups.
+        production: where this node's own groups come from.
         exchange: carries groups between nodes.
         gate: decides which groups of peers are believed.
         learner: takes the optimiser steps.
@@ -52,14 +52,15 @@ class Node:
         archive: keeps the groups that this node sampled.
         deadline_s: longest wait for peers in a round, seconds.
         max_lag: None for lockstep, or the oldest round, counted back, that is still learned from.
+        log_probs: how they travel.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a node, one by one
         self,
         name: str,
         *,
         assignment: Assignment,
-        sampler: Sampler,
+        production: Production,
         exchange: Exchange,
         gate: Gate,
         learner: Learner,
@@ -67,10 +68,11 @@ class Node:
         archive: Archive,
         deadline_s: float,
         max_lag: int | None,
+        log_probs: LogProbs = "compact",
     ) -> None:
         self.name = name
         self.assignment = assignment
-        self.sampler = sampler
+        self.production = production
         self.exchange = exchange
         self.gate = gate
         self.learner = learner
@@ -78,6 +80,7 @@ class Node:
         self.archive = archive
         self.deadline_s = deadline_s
         self.max_lag = max_lag
+        self.log_probs = log_probs
 
     def run_round(self, round: int) -> Steps[Phase, None, RoundReport]:
         """One round: generate, publish, collect, admit, learn.
@@ -88,14 +91,15 @@ class Node:
         clock = _Clock()
         yield Phase.GENERATE
         with clock.time("generate"):
-            asks = self.assignment.plan(self.name, round)
-            own = self.sampler.sample(asks, round=round, policy_step=self.learner.policy_step)
-            payloads = [encode_group(group) for group in own]
+            own = self.production.groups(round)
+        with clock.time("publish"):
+            payloads = [encode_group(group, log_probs=self.log_probs) for group in own]
             self.exchange.publish(round, payloads)
         yield Phase.WAIT
         with clock.time("wait"):
             parcels = self.exchange.collect(round, deadline_s=self.deadline_s, max_lag=self.max_lag)
-        verdicts = [self._admit(parcel, round) for parcel in parcels]
+        with clock.time("admit"):
+            verdicts = [self._admit(parcel, round) for parcel in parcels]
         foreign = [verdict.group for verdict in verdicts if verdict.group is not None]
         yield Phase.LEARN
         with clock.time("learn"):
@@ -104,10 +108,17 @@ class Node:
         for group in own:
             self.archive.append(group)
         traffic = _traffic(own, payloads if self.exchange.peers() else [], parcels) | _admission(verdicts, late)
-        return RoundReport(round, {**step.metrics, **_production(asks, own), **traffic, **clock.metrics()})
+        asks = self.assignment.plan(self.name, round)
+        times = clock.metrics() | {"time/idle_s": self._idle_s(clock)}
+        return RoundReport(round, {**step.metrics, **_production(asks, own), **traffic, **times})
 
     def _admit(self, parcel: Parcel, round: int) -> Verdict:
         return self.gate.admit(peer=parcel.peer, round=parcel.round, payload=parcel.payload, current_round=round)
+
+    def _idle_s(self, clock: _Clock) -> float:
+        """The wait for peers, but for the part of it in which own completions were being sampled."""
+        since, until = clock.span("wait")
+        return until - since - self.production.sampling_s(since, until)
 
     def _account(self, parcels: Sequence[Parcel], verdicts: Sequence[Verdict], step: StepReport) -> int:
         for parcel, verdict in zip(parcels, verdicts, strict=True):
@@ -159,16 +170,19 @@ def _admission(verdicts: Sequence[Verdict], late: int) -> dict[str, float]:
 
 
 class _Clock:
-    """Seconds spent in each phase; time in which the round is paused does not count."""
+    """When each phase began and ended; time in which the round is paused belongs to none."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
+        self._spans: dict[str, tuple[float, float]] = {}
 
     @contextmanager
     def time(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start = perf_counter()
         yield
-        self._seconds[phase] = time.perf_counter() - start
+        self._spans[phase] = (start, perf_counter())
+
+    def span(self, phase: str) -> tuple[float, float]:
+        return self._spans[phase]
 
     def metrics(self) -> dict[str, float]:
-        return {f"time/{phase}_s": seconds for phase, seconds in self._seconds.items()}
+        return {f"time/{phase}_s": end - start for phase, (start, end) in self._spans.items()}

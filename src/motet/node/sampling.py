@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
 from motet.generation import Completion, Generator
-from motet.models import Policy
+from motet.models import Policy, Tokenizer
 from motet.records import Group, Rollout, SamplerInfo
 from motet.swarm import Ask
 from motet.tasks import Task
@@ -37,14 +37,14 @@ class Sampler:
         max_new_tokens: int,
         temperature: float,
     ) -> None:
-        self._name = name
+        self.name = name
         self._seed = seed
         self._policy = policy
         self._generator = generator
         self._task = task
         self._max_new_tokens = max_new_tokens
         self._temperature = temperature
-        self.prompt_ids = lru_cache(maxsize=4096)(self._encode)
+        self.prompt_ids = prompt_encoder(policy.tokenizer, task)
 
     def sample(self, asks: Sequence[Ask], *, round: int, policy_step: int) -> list[Group]:
         """Groups of scored completions, in the order of `asks`.
@@ -58,14 +58,14 @@ class Sampler:
             num_completions=[ask.num_completions for ask in asks],
             max_new_tokens=self._max_new_tokens,
             temperature=self._temperature,
-            seed=derived_seed(self._seed, "sample", self._name, round),
+            seed=derived_seed(self._seed, "sample", self.name, round),
         )
         info = SamplerInfo(self._policy.label, policy_step, self._temperature, self._policy.tokenizer.fingerprint)
         groups = []
         for ask, answers in zip(asks, completions, strict=True):
             rollouts = self._score(ask.prompt_id, answers)
             if rollouts:
-                groups.append(Group(self._name, round, ask.prompt_id, info, rollouts))
+                groups.append(Group(self.name, round, ask.prompt_id, info, rollouts))
         return groups
 
     def _score(self, prompt_id: str, answers: Sequence[Completion]) -> tuple[Rollout, ...]:
@@ -77,8 +77,15 @@ class Sampler:
             if score is not None
         )
 
-    def _encode(self, prompt_id: str) -> tuple[int, ...]:
-        return tuple(self._policy.tokenizer.encode_prompt(self._task.prompt(prompt_id).text))
+
+def prompt_encoder(tokenizer: Tokenizer, task: Task) -> Callable[[str], tuple[int, ...]]:
+    """From a prompt's id to its token ids, remembered. Tokenizers are not made for two threads: each has its own."""
+
+    @lru_cache(maxsize=4096)
+    def encode(prompt_id: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode_prompt(task.prompt(prompt_id).text))
+
+    return encode
 
 
 def derived_seed(seed: int, *purpose: str | int) -> int:

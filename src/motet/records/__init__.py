@@ -6,7 +6,7 @@ Knows neither torch nor tasks nor peers' trustworthiness: bytes in, a group or o
 from motet.records.archive import Archive, read_archive
 from motet.records.packing import LOG_PROB_ERROR_NATS
 from motet.records.rollout import FinishReason, Group, Rollout, SamplerInfo
-from motet.records.wire import WIRE_VERSION, WireLimits, decode_group, encode_group
+from motet.records.wire import WIRE_VERSION, LogProbs, WireLimits, decode_group, encode_group
 
 __all__ = [
     "LOG_PROB_ERROR_NATS",
@@ -14,6 +14,7 @@ __all__ = [
     "Archive",
     "FinishReason",
     "Group",
+    "LogProbs",
     "Rollout",
     "SamplerInfo",
     "WireLimits",

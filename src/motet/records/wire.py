@@ -32,6 +32,9 @@ from motet.records.rollout import Group, Rollout, SamplerInfo
 
 WIRE_VERSION = 2
 
+LogProbs = Literal["compact", "exact"]
+"""How log-probs travel: in 16 bits, or as they are."""
+
 _MAGIC = b"MOTG"
 _PREFIX = struct.Struct("<4sHI")
 _LARGEST_EXACT = 2**53
@@ -91,7 +94,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Header)
 
 
-def encode_group(group: Group, *, log_probs: Literal["compact", "exact"] = "compact") -> bytes:
+def encode_group(group: Group, *, log_probs: LogProbs = "compact") -> bytes:
     """The one encoding of a group, of this kind.
 
     Args:

@@ -30,8 +30,10 @@ _STANDING_WORDS: dict[Standing, str] = {
 }
 _PHASES = {
     "time/generate_s": "generate",
-    "time/learn_s": "learn",
+    "time/publish_s": "publish",
     "time/wait_s": "wait for peers",
+    "time/admit_s": "admit",
+    "time/learn_s": "learn",
     "time/evaluate_s": "evaluate",
 }
 _SHORT = 24  # characters of a cell that is not broken into lines
@@ -261,10 +263,20 @@ def _time_table(comparison: Comparison) -> str:
                     "-" if total is None else f"{total:,.1f} s ({100 * total / all_s:.0f} %)"
                     for total in totals.values()
                 ]
-                rows.append([arm.label, node, *shares])
+                rows.append([arm.label, node, *shares, _idle(arm, node)])
     if not rows:
         return '<p class="soft">The runs wrote no times.</p>'
-    return _table(["arm", "node", *_PHASES.values()], rows, num_text=2) + _over_seeds(comparison)
+    words = (
+        '<p class="soft">Idle is the mean share of a round in which the node waited for peers and did not sample '
+        "either.</p>"
+    )
+    return words + _table(["arm", "node", *_PHASES.values(), "idle"], rows, num_text=2) + _over_seeds(comparison)
+
+
+def _idle(arm: Arm, node: str) -> str:
+    views = [view for run in arm.runs if (view := run.node(node)) is not None]
+    shares = [share for view in views if (idle := view.series.get("time/idle_share")) for share in idle.values]
+    return f"{100 * math.fsum(shares) / len(shares):.0f} %" if shares else "-"
 
 
 def _mean_total(arm: Arm, node: str, metric: str) -> float | None:

@@ -1,4 +1,8 @@
-"""N nodes in one process: a whole run with its journal, checkpoints and resume, deterministic from the seed."""
+"""A whole run with its journal, checkpoints and resume: all nodes in one process, or each in one of its own.
+
+`swarm` is the course of a run, `local` and `processes` are the two crews it can have; what they and a node's process
+have in common is `station`. Only modules that nodes live in import torch: the process that gives orders needs none.
+"""
 
 from motet.simulation.observer import Observer, Quiet
 from motet.simulation.swarm import Outcome, run_swarm

@@ -1,4 +1,4 @@
-"""A swarm's state between two rounds: its nodes, its hubs, its place in the files of the run."""
+"""A swarm's state between two rounds on disk: its nodes, its hubs, its place in the files of the run. Without torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motet.config import RunFile, dump_run_file
+from motet.config import RunFile, all_settings, dump_run_file
 from motet.errors import RunFailed, UsageError
 from motet.journal import RunDir, keep_rounds_below, write_json
-from motet.learner import load_learner, save_learner
-from motet.node import Assembly
-from motet.swarm import HubState, Ledger, Parcel
+from motet.simulation.crew import Crew
+from motet.swarm import HubState, MemoryHub, Parcel
 
 _KEPT_CHECKPOINTS = 2
 _STATE_FILE = "swarm.json"
+# Where a run lies and how its groups travel may change between two parts of it: neither decides what is learned.
+_MAY_CHANGE = frozenset({"run.dir", "swarm.transport"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Position:
         rounds_done: rounds that are behind it.
         seconds: wall time spent on them.
         archive_bytes: length of each node's archive then.
-        nodes: per node: ledger, groups that its gate has seen, and the state of its hub.
+        nodes: per node: ledger, groups that its gate has seen, what it sampled ahead, and the state of its hub.
     """
 
     folder: Path
@@ -66,7 +67,7 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
         )
     run_dir.config.write_text(wanted, encoding="utf-8")
     folder = run_dir.latest_checkpoint()
-    position = _read_position(folder) if folder is not None else None
+    position = read_position(folder) if folder is not None else None
     if not run_dir.summary.exists():
         first = position.rounds_done if position is not None else -1
         for journal in (run_dir.metrics, *(run_dir.completions(node.name) for node in run.node)):
@@ -77,44 +78,42 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
     return run_dir, position
 
 
-def save(run_dir: RunDir, assembly: Assembly, *, rounds_done: int, seconds: float) -> None:
+def save(run_dir: RunDir, crew: Crew, *, rounds_done: int, seconds: float) -> None:
     """Write a checkpoint aside, rename it, and remove all but the last two."""
     with run_dir.writing_checkpoint(rounds_done) as folder:
-        nodes: dict[str, object] = {}
-        archive_bytes: dict[str, int] = {}
-        for name, member in assembly.members.items():
-            (folder / name).mkdir()
-            save_learner(folder / name, member.node.learner)
-            nodes[name] = {
-                "ledger": member.node.ledger.to_dict(),
-                "seen": member.node.gate.seen(),
-                "hub": _hub_to_json(assembly.hubs[name].snapshot()),
-            }
-            member.node.archive.sync()
-            archive_bytes[name] = member.node.archive.position()
-        state = {"rounds_done": rounds_done, "seconds": seconds, "archive_bytes": archive_bytes, "nodes": nodes}
+        kept = crew.save(folder)
+        state = {
+            "rounds_done": rounds_done,
+            "seconds": seconds,
+            "archive_bytes": {name: part.archive_bytes for name, part in kept.items()},
+            "nodes": {
+                name: {
+                    "ledger": part.ledger,
+                    "seen": part.seen,
+                    "ahead": part.ahead,
+                    "hub": _hub_to_json(crew.hubs[name].snapshot()),
+                }
+                for name, part in kept.items()
+            },
+        }
         write_json(folder / _STATE_FILE, state)
     run_dir.prune_checkpoints(keep=_KEPT_CHECKPOINTS)
 
 
-def restore(position: Position, assembly: Assembly) -> None:
-    """Put every node and hub where the checkpoint left them. Raises RunFailed (E-CHECKPOINT-01) if it cannot."""
+def restore_hubs(position: Position, hubs: Mapping[str, MemoryHub]) -> None:
+    """Put every hub where the checkpoint left it. Raises RunFailed (E-CHECKPOINT-01) if that cannot be done."""
     restored: set[int] = set()
-    for name, member in assembly.members.items():
-        load_learner(position.folder / name, member.node.learner)
-        try:
-            state = position.nodes[name]
-            member.node.ledger = Ledger.from_dict(state["ledger"])
-            member.node.gate.restore_seen(state["seen"])
-            hub = assembly.hubs[name]
+    try:
+        for name, hub in hubs.items():
             if id(hub) not in restored:  # nodes that share a hub saved the same state
-                hub.restore(_hub_from_json(state["hub"]))
+                hub.restore(_hub_from_json(position.nodes[name]["hub"]))
                 restored.add(id(hub))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _damaged(position.folder, error) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(position.folder, error) from error
 
 
-def _read_position(folder: Path) -> Position:
+def read_position(folder: Path) -> Position:
+    """The state in the folder of a checkpoint. Raises RunFailed (E-CHECKPOINT-01) if it is damaged."""
     try:
         state = json.loads((folder / _STATE_FILE).read_text(encoding="utf-8"))
         return Position(
@@ -125,10 +124,11 @@ def _read_position(folder: Path) -> Position:
             nodes=state["nodes"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(folder, error) from error
+        raise damaged(folder, error) from error
 
 
-def _damaged(folder: Path, error: Exception) -> RunFailed:
+def damaged(folder: Path, error: Exception) -> RunFailed:
+    """What is said of a checkpoint whose state cannot be used."""
     return RunFailed(
         f"{folder / _STATE_FILE}: damaged ({error}); remove the folder {folder} to continue from the one before",
         code="E-CHECKPOINT-01",
@@ -158,7 +158,7 @@ def _hub_from_json(plain: Mapping[str, Any]) -> HubState:
 
 
 def _differences(path: Path, found: str, wanted: str) -> list[str]:
-    """Settings in which two resolved run files differ. Where the run lies is none: it may have been moved."""
+    """Settings in which two resolved run files differ, of those that must agree."""
     try:
         there = _flat(tomllib.loads(found))
     except tomllib.TOMLDecodeError as error:
@@ -169,8 +169,14 @@ def _differences(path: Path, found: str, wanted: str) -> list[str]:
     return [
         f"{key}: there {there.get(key, 'not set')!r}, here {here.get(key, 'not set')!r}"
         for key in sorted(there.keys() | here.keys())
-        if key != "run.dir" and there.get(key) != here.get(key)
+        if key not in _MAY_CHANGE and there.get(key, _default(key)) != here.get(key)
     ]
+
+
+def _default(key: str) -> object:
+    """What held before there was this setting."""
+    setting = all_settings().get(key)
+    return None if setting is None else setting.default
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from motet.node import Phase
-
 
 class Observer(Protocol):
     """Told of everything that a person may want to see; must return quickly."""
@@ -15,8 +13,8 @@ class Observer(Protocol):
         """The run begins, or continues, at `first_round`."""
         ...
 
-    def phase(self, node: str, phase: Phase, *, round: int, waiting_for: Sequence[str]) -> None:
-        """A node is about to begin a phase; `waiting_for` names the peers whose groups it still lacks."""
+    def phase(self, node: str, phase: str, *, round: int, waiting_for: Sequence[str]) -> None:
+        """A node is about to begin a phase of `motet.node.Phase`; `waiting_for` names the peers that it still lacks."""
         ...
 
     def evaluating(self, node: str, *, round: int) -> None:
@@ -34,7 +32,7 @@ class Quiet:
     def started(self, *, nodes: Sequence[str], first_round: int, num_rounds: int) -> None:
         """Ignore it."""
 
-    def phase(self, node: str, phase: Phase, *, round: int, waiting_for: Sequence[str]) -> None:
+    def phase(self, node: str, phase: str, *, round: int, waiting_for: Sequence[str]) -> None:
         """Ignore it."""
 
     def evaluating(self, node: str, *, round: int) -> None:

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motet.config import RunFile
 from motet.journal import RunDir, read_jsonl
-from motet.node import Assembly
-from motet.node.examiner import HELD_OUT
+from motet.simulation.crew import Facts
+
+_HELD_OUT = ("test", "ood")
 
 
-def summarise(run: RunFile, run_dir: RunDir, assembly: Assembly, *, seconds: float) -> dict[str, object]:
+def summarise(run: RunFile, run_dir: RunDir, facts: Mapping[str, Facts], *, seconds: float) -> dict[str, object]:
     """Plain data for `summary.json`: per node accuracy before and after, what it generated and sent, its ledger."""
     rows = read_jsonl(run_dir.metrics)
     nodes: dict[str, object] = {}
     for settings in run.node:
-        member = assembly.members[settings.name]
+        known = facts[settings.name]
         own = [row for row in rows if row["node"] == settings.name]
         tokens = _total(own, "wire/tokens_sent")
         sent = _total(own, "wire/bytes_sent")
         nodes[settings.name] = {
             "model": settings.model,
-            "parameters": member.policy.num_parameters,
-            "trained_parameters": sum(p.numel() for p in member.policy.trainable().values()),
-            "accuracy": {split: ends for split in HELD_OUT if (ends := _ends(own, split))},
+            "parameters": known.parameters,
+            "trained_parameters": known.trained_parameters,
+            "accuracy": {split: ends for split in _HELD_OUT if (ends := _ends(own, split))},
             "completions_generated": int(_total(own, "own/completions")),
-            "optimizer_steps": member.node.learner.policy_step,
+            "optimizer_steps": known.optimizer_steps,
             "tokens_sent": int(tokens),
             "bytes_sent": int(sent),
             "bytes_per_token": sent / tokens if tokens else None,
-            "ledger": member.node.ledger.to_dict(),
+            "ledger": known.ledger,
         }
     return {
         "run": run.run.name,
         "method": run.method.name,
-        "task": assembly.task.name,
+        "task": facts[run.node[0].name].task,
         "seed": run.run.seed,
         "rounds": run.run.rounds,
         "seconds": seconds,

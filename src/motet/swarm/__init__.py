@@ -7,7 +7,8 @@ Sees payloads as bytes only. Knows neither models nor tasks, and not whether a p
 from motet.swarm.assignment import Ask, Assignment, Collaboration
 from motet.swarm.exchange import Exchange, Parcel
 from motet.swarm.ledger import Ledger, PeerAccount
-from motet.swarm.memory import HubState, MemoryExchange, MemoryHub
+from motet.swarm.memory import HubState, MemoryExchange, MemoryHub, hubs_for
+from motet.swarm.pipes import PipeExchange, serve_exchange
 
 __all__ = [
     "Ask",
@@ -20,4 +21,7 @@ __all__ = [
     "MemoryHub",
     "Parcel",
     "PeerAccount",
+    "PipeExchange",
+    "hubs_for",
+    "serve_exchange",
 ]

@@ -108,6 +108,12 @@ class MemoryHub:
         return sorted((other, box) for other, box in self._mailboxes.items() if other != name and box.is_live)
 
 
+def hubs_for(names: Sequence[str], *, alone: bool) -> dict[str, MemoryHub]:
+    """Where each node of a run meets the others: one hub for all, or one for each where every node trains alone."""
+    shared = MemoryHub()
+    return {name: MemoryHub() if alone else shared for name in names}
+
+
 class MemoryExchange:
     """One node's end of a `MemoryHub`; implements `Exchange`. Made by `MemoryHub.join`."""
 

@@ -92,4 +92,6 @@ def test_a_task_from_a_file(make_run, assemble, tmp_path):
     assembly = assemble(make_run(task={"name": str(file)}))
     node = assembly.members["ann"].node
     prompt = assembly.task.prompt("train/0").text
-    assert node.sampler.prompt_ids("train/0") == tuple(assembly.members["ann"].policy.tokenizer.encode_prompt(prompt))
+    assert node.production.sampler.prompt_ids("train/0") == tuple(
+        assembly.members["ann"].policy.tokenizer.encode_prompt(prompt)
+    )

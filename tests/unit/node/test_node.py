@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from motet.node import Phase
-from motet.records import decode_group, read_archive
+from motet.records import LOG_PROB_ERROR_NATS, decode_group, read_archive
 
 
 def drive(node, round):
@@ -86,6 +87,21 @@ def test_what_is_published_is_what_was_planned_sampled_and_archived(pair, tmp_pa
     assert [[r.token_ids.tolist() for r in g.rollouts] for g in archived] == [
         [r.token_ids.tolist() for r in g.rollouts] for g in groups
     ]
+
+
+@pytest.mark.parametrize(("log_probs", "error_nats"), [("exact", 0.0), ("compact", LOG_PROB_ERROR_NATS)])
+def test_log_probs_travel_as_the_setting_says(pair, tmp_path, log_probs, error_nats):
+    _, ann, bob = pair(swarm={"log_probs": log_probs})
+    publish_only(bob, 0)
+    drive(ann, 0)
+    sent = [decode_group(parcel.payload) for parcel in bob.exchange.collect(0, deadline_s=1.0)]
+    kept = read_archive(tmp_path / "archives1" / "ann.motet")
+    gaps = [
+        np.abs(ours.logp_gen - theirs.logp_gen).max()
+        for group, archived in zip(sent, kept, strict=True)
+        for ours, theirs in zip(group.rollouts, archived.rollouts, strict=True)
+    ]
+    assert (0 < max(gaps) <= error_nats) if error_nats else max(gaps) == 0
 
 
 def test_the_policy_step_travels(pair):

@@ -50,6 +50,7 @@ def _round_row(rng: random.Random, round: int, rounds: int, *, method: str, star
         "time/generate_s": 0.2,
         "time/wait_s": 0.0 if method == "on_policy" else 0.05,
         "time/learn_s": 0.15,
+        "time/idle_share": 0.0 if method == "on_policy" else 0.17,
     }
     if method != "on_policy":
         by_advantage, by_kl = (rng.randint(60, 80), rng.randint(0, 15)) if method == "f_tis" else (0, 0)

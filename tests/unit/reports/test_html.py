@@ -85,6 +85,7 @@ def test_the_numbers_are_on_it(three: tuple[str, Page]) -> None:
         "1,400 advantage; 160 kl",
         "39 %",
         "4.0 s (50 %)",
+        "17 %",
         "large left",
         "method.name",
         "run.name=sums-again",

@@ -21,6 +21,7 @@ LOCKSTEP = {"swarm": {"collaboration": "vertical", "pace": "lockstep"}}
 HORIZONTAL = {"swarm": {"collaboration": "horizontal", "pace": "lockstep"}}
 FREE = {"swarm": {"collaboration": "vertical", "pace": "free", "max_lag": 2}}
 FREE_HORIZONTAL = {"swarm": {"collaboration": "horizontal", "pace": "free", "max_lag": 2}}
+AHEAD = {"rollout": {"ahead": 1}}
 ALONE = {"method": {"name": "on_policy"}}
 KINDS = {
     "lockstep": LOCKSTEP,
@@ -28,6 +29,8 @@ KINDS = {
     "free": FREE,
     "free-horizontal": FREE_HORIZONTAL,
     "alone": ALONE,
+    "ahead": LOCKSTEP | AHEAD,
+    "free-horizontal-ahead": FREE_HORIZONTAL | AHEAD,
 }
 
 
@@ -191,9 +194,10 @@ class TestResumed:
             {"learner": {"learning_rate": 2e-3}},
             {"run": {"rounds": 7}},
             {"swarm": {"pace": "free"}},
+            {"rollout": {"ahead": 1}},
             {"nodes": {"ann": "tiny:small", "cid": "tiny:small"}},
         ],
-        ids=["seed", "rate", "rounds", "pace", "nodes"],
+        ids=["seed", "rate", "rounds", "pace", "ahead", "nodes"],
     )
     def test_other_settings_are_refused(self, make_run, change):
         play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
@@ -215,6 +219,15 @@ class TestResumed:
             "resumed",
             "finished",
         ]
+
+    def test_a_run_from_before_a_setting_existed_goes_on(self, make_run):
+        outcome = play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
+        config = outcome.run_dir.config
+        lines = config.read_text().splitlines(keepends=True)
+        config.write_text("".join(line for line in lines if not line.startswith("ahead")))
+        with pytest.raises(UsageError, match=r"rollout\.ahead: there 'not set', here 1"):
+            play(make_run(run={"rounds": 2}, rollout={"ahead": 1}))
+        assert play(make_run(run={"rounds": 2})).finished
 
     def test_damaged_settings_are_one_line(self, make_run):
         outcome = play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
@@ -239,7 +252,7 @@ class TestResumed:
 KILLER = """
     import os, signal, sys
     from motet.config import load_run_file
-    from motet.simulation import Quiet, checkpoint, run_swarm
+    from motet.simulation import Quiet, run_swarm, station
 
     class Killer(Quiet):
         def __init__(self, count):
@@ -255,13 +268,13 @@ KILLER = """
         def round_done(self, *args, **kwargs): self._count()
 
     def kill_in_the_middle_of_a_checkpoint():
-        real, calls = checkpoint.save_learner, []
+        real, calls = station.save_learner, []
         def save_learner(folder, learner):
             calls.append(1)
             if len(calls) == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
             real(folder, learner)
-        checkpoint.save_learner = save_learner
+        station.save_learner = save_learner
 
     for path, when in zip(sys.argv[1::2], sys.argv[2::2]):
         child = os.fork()
@@ -319,6 +332,7 @@ class TestDamage:
             lambda state: json.dumps(state | {"archive_bytes": None}),
             lambda state: in_every_node(state, ledger=[]),
             lambda state: in_every_node(state, ledger={"x": {"received": 1}}),
+            lambda state: in_every_node(state, ahead={"round": 1, "groups": []}),
             lambda state: in_every_node(state, hub={}),
             lambda state: in_every_node(state, hub={"published": {}, "late": [], "undelivered": []}),
             lambda state: in_every_node(state, hub={"published": {}, "late": {}, "undelivered": [["a", "b", 0, "?"]]}),
@@ -332,6 +346,7 @@ class TestDamage:
             "archives",
             "ledger",
             "account",
+            "ahead",
             "hub",
             "late",
             "parcel",
