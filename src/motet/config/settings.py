@@ -144,7 +144,7 @@ class LearnerSettings(Section):
     precision: Literal["fp32", "bf16"] = "fp32"
     """What forward and backward compute in. Master weights and optimiser are fp32 under both."""
     max_batch_tokens: PositiveInt = 4096
-    """Padded tokens of one micro-batch; a memory setting that does not change the result."""
+    """Most tokens of one micro-batch; a memory setting that does not change the result."""
 
 
 class SwarmSettings(Section):

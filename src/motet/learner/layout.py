@@ -62,25 +62,34 @@ def lay_out(batch: Batch, rows: torch.Tensor, *, packed: bool, device: torch.dev
     return (_packed if packed else _padded)(batch, rows.tolist(), device)
 
 
-def micro_batches(batch: Batch, rows: torch.Tensor, *, max_tokens: int, packed: bool) -> list[torch.Tensor]:
+def micro_batches(
+    batch: Batch, rows: torch.Tensor, *, max_tokens: int, packed: bool, enough_tokens: int | None = None
+) -> list[torch.Tensor]:
     """Row numbers in slices of at most `max_tokens` tokens of a forward pass (a single longer row goes alone).
 
     Args:
         batch: the batch.
         rows: the row numbers to spread, 1-D. Packed: rows of one prompt must follow each other to share it.
-        max_tokens: tokens of a slice, padding included; slices are about equally large.
+        max_tokens: tokens of a slice, padding included.
         packed: how the slices will be laid out.
+        enough_tokens: packed slices grow beyond this only to keep a prompt and its completions together.
     """
     if len(rows) == 0:
         return []
-    return (_packed_slices if packed else _padded_slices)(batch, rows, max_tokens)
+    if packed:
+        return _packed_slices(batch, rows, max_tokens, enough_tokens or max_tokens)
+    return _padded_slices(batch, rows, max_tokens)
 
 
-def _packed_slices(batch: Batch, rows: torch.Tensor, max_tokens: int) -> list[torch.Tensor]:
-    """Prompts with their completions, one after the other; a prompt is repeated only if its completions need it."""
+def _packed_slices(batch: Batch, rows: torch.Tensor, max_tokens: int, enough_tokens: int) -> list[torch.Tensor]:
+    """Prompts with their completions, one after the other, in slices of about equal size.
+
+    A prompt is repeated only if its completions do not fit one slice.
+    """
     pieces = [piece for cell in _cells(batch, rows.tolist()) for piece in _split(batch, cell, max_tokens)]
     sizes = [_num_tokens(batch, piece) for piece in pieces]
-    fair = sum(sizes) / -(-sum(sizes) // max_tokens)
+    room = min(max_tokens, max(enough_tokens, max(sizes)))
+    fair = sum(sizes) / -(-sum(sizes) // room)
     slices: list[list[int]] = []
     used = 0
     for (_, members), size in zip(pieces, sizes, strict=True):

@@ -20,6 +20,7 @@ from motet.models import Policy
 from motet.records import Group
 
 _MAX_SKIPPED_IN_A_ROW = 10
+_ENOUGH_TOKENS = 1024  # larger matrices are no faster on a processor; what they hold leaves its cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,13 @@ class Learner:
         pending_B = batch.is_external_B & (self.method.rule != "off")
         packed = self.policy.takes_plans
         in_order = rows_by_prompt(batch, rows_B, last_B=pending_B)
-        slices = micro_batches(batch, in_order, max_tokens=self._max_batch_tokens, packed=packed)
+        slices = micro_batches(
+            batch,
+            in_order,
+            max_tokens=self._max_batch_tokens,
+            packed=packed,
+            enough_tokens=_ENOUGH_TOKENS if self.policy.device.type == "cpu" else None,
+        )
         loss, num_clipped, num_tokens = 0.0, 0, 0
         for rows in slices:
             judged = backward_rows(self.policy, batch, rows, self.method)

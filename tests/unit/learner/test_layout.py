@@ -71,6 +71,18 @@ def test_a_prompt_is_not_split_to_fill_a_slice():
     assert [rows.tolist() for rows in slices] == [[0, 1], [2, 3]]
 
 
+def test_slices_are_small_where_that_splits_no_prompt():
+    batch = build(("train/0", [5, 5]), ("train/1", [5, 5]), ("train/2", [20, 20]))
+
+    def slices(enough_tokens, rows):
+        found = micro_batches(batch, rows, max_tokens=100, packed=True, enough_tokens=enough_tokens)
+        return [slice_.tolist() for slice_ in found]
+
+    assert slices(None, torch.arange(4)) == [[0, 1, 2, 3]]
+    assert slices(12, torch.arange(4)) == [[0, 1], [2, 3]]
+    assert slices(12, torch.arange(6)) == [[0, 1, 2, 3], [4, 5]], "one of 41 tokens makes room for the others too"
+
+
 def test_nothing_to_spread():
     for packed in (True, False):
         assert (
