@@ -19,7 +19,7 @@ _WIDTH_IN, _HEIGHT_IN = 3.0, 5.4
 
 
 def draw_growth(result: Mapping[str, Any], path: Path) -> None:
-    """Seconds of a round and its peak memory against everything that was grown, both on logarithmic axes."""
+    """Seconds of a round, on logarithmic axes, and its peak memory, from 0, against everything that was grown."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -41,8 +41,9 @@ def draw_growth(result: Mapping[str, Any], path: Path) -> None:
             above.set_title(_TITLES[factor], loc="left")
             for axes in (above, below):
                 axes.set_xscale("log", base=10 if factor == "model" else 2)
-                axes.set_yscale("log")
                 axes.legend(fontsize=7, frameon=False)
+            above.set_yscale("log")
+            below.set_ylim(0, 1.15 * max(peaks))
         panels[0][0].set_ylabel("seconds a round")
         panels[1][0].set_ylabel("peak memory, MB")
         figure.savefig(path, dpi=150)
