@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from motet.models.lora import LoraOptions
 from motet.records import Group, Rollout, SamplerInfo
 
 SHAPES = {
@@ -106,3 +107,20 @@ def test_bf16_rounds_no_more_than_the_padded_path(random_policy, make_learner):
     packed_error, padded_error = ((gradient("bf16", packed=p) - exact).norm() for p in (True, False))
     assert 0 < float(packed_error) < 1.25 * float(padded_error)
     assert float(packed_error) < 0.05 * float(exact.norm())
+
+
+def test_an_adapter(tiny_policy, make_learner, assert_alike):
+    prompts, groups = groups_of(SHAPES["short"], vocab_size=16)
+    gradients = []
+    for packed in (True, False):
+        policy = tiny_policy(lora=LoraOptions(rank=2, alpha=4.0, target_modules="all-linear"))
+        with torch.no_grad():  # an adapter begins at zero, where half of its gradient is zero too
+            for name, parameter in policy.trainable().items():
+                torch.manual_seed(len(name))
+                parameter.add_(torch.randn_like(parameter) / 10)
+        policy.takes_plans = packed
+        watched = make_learner(policy, prompt_ids=prompts.__getitem__)
+        watched.learner.learn(groups[:1], groups[1:])
+        gradients.append(watched.gradients[0])
+    assert gradients[0].keys() == policy.trainable().keys()
+    assert_alike(*gradients, 2e-5)
