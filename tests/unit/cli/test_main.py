@@ -239,3 +239,26 @@ def test_python_m_motet_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "motet", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"motet {__version__}\n")
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["explain", "E-ARCHIVE-03"], 0),
+        (["swarm", "absent.toml"], 2),
+        (["bench", "wire", "--help"], 0),
+    ],
+)
+def test_what_needs_no_torch_does_not_load_it(arguments, code, tmp_path):
+    program = (
+        "import sys\n"
+        "from motet.cli.main import main\n"
+        "try:\n"
+        f"    code = main({arguments!r})\n"
+        "except SystemExit as end:\n"
+        "    code = end.code or 0\n"
+        "heavy = {'torch', 'transformers', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(100 if heavy else code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
