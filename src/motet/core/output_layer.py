@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -85,6 +85,9 @@ def backward_through_head(
         assert hidden_nD.grad is not None
         grad_MD[start:end] = hidden_nD.grad
 
+    def known(gradient_n: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda _: gradient_n
+
     def visit(first: int, last: int, start: int, end: int) -> None:
         if end - start <= rows:
             backward(start, end, lambda logp_n: gradient_of(first, last, logp_n))
@@ -103,14 +106,20 @@ def backward_through_head(
         if gradient_n is not None:
             for part in range(start, end, rows):
                 stop = min(part + rows, end)
-                backward(part, stop, lambda _, part=part, stop=stop: gradient_n[part - start : stop - start])  # type: ignore[misc]
+                backward(part, stop, known(gradient_n[part - start : stop - start]))
 
+    for span in _spans(lengths, rows):
+        visit(*span)
+    return grad_MD
+
+
+def _spans(lengths: Sequence[int], max_rows: int) -> Iterator[tuple[int, int, int, int]]:
+    """Completions `first` to `last` and their tokens `start` to `end`, as many as fit; a longer one goes alone."""
     first = start = end = 0
     for last, length in enumerate(lengths):
-        if end > start and end + length - start > rows:
-            visit(first, last, start, end)
+        if end > start and end + length - start > max_rows:
+            yield first, last, start, end
             first, start = last, end
         end += length
     if end > start:
-        visit(first, len(lengths), start, end)
-    return grad_MD
+        yield first, len(lengths), start, end

@@ -61,7 +61,12 @@ class Policy:
         self._check_head(causal)
         with quiet_libraries(), torch.no_grad():
             make_lean(causal)
-            self.takes_plans = try_plans(causal, self._hidden_states_under, text_config, device=device)
+            self.takes_plans = try_plans(
+                causal,
+                lambda token_ids, positions, plan: self.hidden_states(token_ids, positions, plan=plan),
+                text_config,
+                device=device,
+            )
 
     @property
     def vocab_size(self) -> int:
@@ -141,8 +146,3 @@ class Policy:
                 f"(difference {float((ours - expected).abs().max()):.3g}); motet cannot score this architecture",
                 code="E-MODEL-03",
             )
-
-    def _hidden_states_under(
-        self, token_ids_BT: torch.Tensor, position_ids_BT: torch.Tensor, plan: AttentionPlan | None
-    ) -> torch.Tensor:
-        return self.hidden_states(token_ids_BT, position_ids_BT, plan=plan)
