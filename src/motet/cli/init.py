@@ -104,7 +104,9 @@ def starting_file(name: str, task: str, *, schema: str) -> str:
             lines += ["", f"# {purpose}", f"[{section}]", *_section_lines(section, chosen)]
     (first, *others), purposes = nodes, all_sections()
     lines += ["", f"# {purposes['node']}", "[[node]]", *_section_lines("node", _node(*first))]
-    lines += [f"# {purposes['node.lora']}", "# [node.lora]", *_section_lines("node.lora", {})]
+    for section in purposes:
+        if section.startswith("node."):
+            lines += [f"# {purposes[section]}", f"# [{section}]", *_section_lines(section, {})]
     for node in others:
         lines += ["", "[[node]]", *_pairs(_node(*node))]
     return "\n".join(lines) + "\n"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from motet.config.settings import RunFile
 
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -17,10 +19,9 @@ def dump_run_file(run: RunFile) -> str:
     nodes = content.pop("node")
     blocks = [_table(f"[{name}]", section) for name, section in content.items()]
     for node in nodes:
-        lora = node.pop("lora", None)
+        inner = {name: node.pop(name) for name in ("lora", "generation") if name in node}
         blocks.append(_table("[[node]]", node))
-        if lora is not None:
-            blocks.append(_table("[node.lora]", lora))
+        blocks.extend(_table(f"[node.{name}]", section) for name, section in inner.items())
     return "\n\n".join(blocks) + "\n"
 
 
@@ -36,6 +37,9 @@ def toml_value(value: object) -> str:
     >>> print(toml_value(("all", 1, 1e-6, True)))
     ["all", 1, 1e-06, true]
     """
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(name)} = {toml_value(item)}" for name, item in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, str):
@@ -43,6 +47,10 @@ def toml_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
 
 
 def _table(header: str, section: Mapping[str, Any]) -> str:

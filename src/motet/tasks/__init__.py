@@ -8,11 +8,12 @@ from motet.tasks.jsonl import JsonLinesTask
 from motet.tasks.loading import load_task
 from motet.tasks.rewards import RewardFunction, load_reward
 from motet.tasks.running_sums import RunningSums
-from motet.tasks.task import SPLITS, Prompt, Score, Split, Task
+from motet.tasks.task import SPLITS, Message, Prompt, Score, Split, Task
 
 __all__ = [
     "SPLITS",
     "JsonLinesTask",
+    "Message",
     "Prompt",
     "RewardFunction",
     "RunningSums",

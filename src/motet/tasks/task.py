@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Split = Literal["train", "test", "ood"]
 SPLITS: tuple[Split, ...] = ("train", "test", "ood")
+
+
+class Message(NamedTuple):
+    """One turn of a chat.
+
+    Attributes:
+        role: "system", "user" or "assistant".
+        content: its text.
+    """
+
+    role: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +32,17 @@ class Prompt:
 
     Attributes:
         id: "<split>/<index>", for example "train/17".
-        text: what the model continues.
+        text: what the model continues where there is no chat; for people, what is asked.
         answer: the reference answer; never travels.
         columns: further columns of the row, for reward functions that ask for them.
+        messages: the same as a chat. Empty: `text` as one message of the user's.
     """
 
     id: str
     text: str
     answer: str
     columns: Mapping[str, object] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def test_every_setting_and_section_stands_in_it_with_its_meaning() -> None:
 def test_defaults_in_comments_are_the_defaults() -> None:
     """Taking away the # of every setting that has a default changes nothing."""
     text = starting_file("x", "running_sums", schema="s.json")
-    live = re.sub(r"(?m)^# (\w+ = .+|\[node\.lora\])$", r"\1", text)
+    live = re.sub(r"(?m)^# (\w+ = .+|\[node\.\w+\])$", r"\1", text)
     before, after = tomllib.loads(text), tomllib.loads(live)
     for key, setting in all_settings().items():
         section, _, name = key.rpartition(".")

