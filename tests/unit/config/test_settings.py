@@ -105,6 +105,8 @@ SETTINGS = [
 
 TWO_NODES = (NodeSettings(name="a", model="tiny:small"), NodeSettings(name="b", model="tiny:large"))
 
+SERVED = NodeSettings(name="a", model="m", generation=GenerationSettings(engine="vllm", refresh_dir="weights"))
+
 
 def run_file(**sections: Any) -> RunFile:
     return RunFile(**{"run": RunSettings(name="x"), "node": TWO_NODES, **sections})
@@ -180,6 +182,7 @@ def test_settings_are_frozen() -> None:
             {"node": (NodeSettings(name="a", model="m", generation=GenerationSettings(engine="vllm")),)},
             ("node", 0, "generation", "refresh_dir"),
         ),
+        ({"rollout": RolloutSettings(ahead=1), "node": (SERVED,)}, ("rollout", "ahead")),
     ],
 )
 def test_contradictions_are_refused_and_located(sections: dict[str, Any], key: tuple[Any, ...]) -> None:
