@@ -21,13 +21,32 @@ LINES = "".join(
     json.dumps({"question": f"{i} + {i} =", "answer": f"#### {2 * i}", "level": i % 3}) + "\n" for i in range(40)
 )
 REWARDS = "def near(completions, level, **columns):\n    return [1 / (len(c) - 1) for c in completions]\n"
+CHATS = "".join(
+    json.dumps(
+        {"prompt": [{"role": "system", "content": f"Story {i}"}, {"role": "user", "content": f"why {i}?"}], "answer": i}
+    )
+    + "\n"
+    for i in range(40)
+)
+MATH = "".join(
+    json.dumps({"question": f"What is {i} + {i}?", "answer": f"So it is {2 * i}.\n#### {2 * i}"}) + "\n"
+    for i in range(60)
+)
+OWN_TASK = Path(__file__).parents[2] / "examples" / "own_task.py"
 TASKS = {
     "running_sums": "RunningSums()",
     "running_sums, short": "RunningSums(terms=(2, 3), ood_terms=())",
     "jsonl, exact": "JsonLinesTask('sums.jsonl')",
     "jsonl, numeric": "JsonLinesTask('sums.jsonl', reward='numeric')",
     "jsonl, own reward": "JsonLinesTask('sums.jsonl', reward='rewards.py:near')",
+    "jsonl, chats": "load_task(name='chats.jsonl')",
+    "jsonl, math": "load_task(name='sums.jsonl', reward='math')",
+    "gsm8k": "load_task(name='gsm8k:math')",
+    "gym": "load_task(name='gym:chain_sum', arguments={'max_terms': 3, 'size': 500})",
+    "own class": f"load_task(name='{OWN_TASK}:SortLetters')",
+    "with ood": "load_task(name='running_sums', ood='sums.jsonl')",
 }
+NEEDS = {"jsonl, math": "math_verify", "gsm8k": "math_verify", "gym": "reasoning_gym"}
 PRINT_ALL = """
 import json
 from motet.tasks import *
@@ -44,22 +63,30 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     (folder / "sums.jsonl").write_text(LINES)
     (folder / "rewards.py").write_text(REWARDS)
+    (folder / "chats.jsonl").write_text(CHATS)
+    (folder / "math").mkdir()
+    lines = MATH.splitlines(keepends=True)
+    (folder / "math" / "train.jsonl").write_text("".join(lines[:40]))
+    (folder / "math" / "test.jsonl").write_text("".join(lines[40:]))
     return folder
 
 
-@pytest.fixture(scope="module", params=TASKS.values(), ids=TASKS.keys())
+@pytest.fixture(scope="module", params=TASKS.items(), ids=TASKS.keys())
 def make(request, folder):
     """Makes the task, in a folder that has the files."""
+    name, code = request.param
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason="needs the extra tasks")
 
     def make():
         here = Path.cwd()
         os.chdir(folder)
         try:
-            return eval(request.param, vars(tasks))
+            return eval(code, vars(tasks))
         finally:
             os.chdir(here)
 
-    make.code = request.param
+    make.code = code
     return make
 
 

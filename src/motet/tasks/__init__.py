@@ -4,6 +4,7 @@ A task is a deterministic function of its settings, so a receiver can score agai
 models nor tokens nor peers.
 """
 
+from motet.tasks.faults import Faults, faults_of
 from motet.tasks.jsonl import JsonLinesTask
 from motet.tasks.loading import load_task
 from motet.tasks.rewards import RewardFunction, load_reward
@@ -12,6 +13,7 @@ from motet.tasks.task import SPLITS, Message, Prompt, Score, Split, Task
 
 __all__ = [
     "SPLITS",
+    "Faults",
     "JsonLinesTask",
     "Message",
     "Prompt",
@@ -20,6 +22,7 @@ __all__ = [
     "Score",
     "Split",
     "Task",
+    "faults_of",
     "load_reward",
     "load_task",
 ]

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from motet.errors import UsageError
-from motet.tasks.prompt_id import parse_prompt_id
+from motet.tasks.messages import read_messages
 from motet.tasks.rewards import RewardFunction, load_reward
-from motet.tasks.task import SPLITS, Prompt, Score, Split
+from motet.tasks.table import TableTask
+from motet.tasks.task import SPLITS, Message, Prompt, Split
 
 PROMPT_COLUMNS = ("prompt", "question", "problem")
 ANSWER_COLUMNS = ("answer", "solution", "target")
 _HELD_OUT_EVERY = 10
 
 Row = tuple[str, dict[str, Any]]
+Item = tuple[str, str, dict[str, Any], tuple[Message, ...]]
 
 
-class JsonLinesTask:
+class JsonLinesTask(TableTask):
     """Prompts and answers from JSON lines, one object a line; implements `Task`.
+
+    A prompt is a text, or a chat: a list of messages {"role": ..., "content": ...} that ends with the user's.
 
     Without `test_file` every tenth line of `file` is held out (of fewer than ten, the last). A training line whose
     prompt is also held out is left out of training.
@@ -34,6 +36,7 @@ class JsonLinesTask:
         prompt_column: key of the prompt. Without it: prompt, question or problem, whichever the file has.
         answer_column: key of the answer. Without it: answer, solution or target, whichever the file has.
         reward: a reward, or what `load_reward` takes; it is tried on two rows at once.
+        score_timeout_s: longest time to score one completion, where `load_reward` has a process of its own for it.
 
     Attributes:
         reward: the reward function.
@@ -52,63 +55,28 @@ class JsonLinesTask:
         prompt_column: str | None = None,
         answer_column: str | None = None,
         reward: str | RewardFunction = "exact",
+        score_timeout_s: float = 10.0,
     ) -> None:
-        self.reward = load_reward(reward) if isinstance(reward, str) else reward
-        self._name = Path(file).stem
-        rows = {"train": _read_rows(Path(file), "name")}
-        rows["ood"] = _read_rows(Path(ood_file), "ood_file") if ood_file is not None else []
+        reward = load_reward(reward, timeout_s=score_timeout_s) if isinstance(reward, str) else reward
+        rows = {"train": read_rows(Path(file), "name")}
+        rows["ood"] = read_rows(Path(ood_file), "ood_file") if ood_file is not None else []
         if test_file is not None:
-            rows["test"] = _read_rows(Path(test_file), "test_file")
+            rows["test"] = read_rows(Path(test_file), "test_file")
         else:
             rows["train"], rows["test"] = _hold_out(rows["train"], Path(file))
-        columns = _Columns(prompt_column, answer_column, self.reward)
+        columns = _Columns(prompt_column, answer_column, reward)
         read = {split: [columns.read(where, row) for where, row in rows[split]] for split in SPLITS}
-        held_out = {text for split in ("test", "ood") for text, _, _ in read[split]}
-        train = [item for item in read["train"] if item[0] not in held_out]
+        held_out = {_asked(item) for split in ("test", "ood") for item in read[split]}
+        train = [item for item in read["train"] if _asked(item) not in held_out]
         self.num_left_out = len(read["train"]) - len(train)
         if not train:
             raise UsageError(f"{file}: every training prompt is also held out; none is left", code="E-TASK-05")
         read["train"] = train
-        self._prompts: dict[Split, list[Prompt]] = {
+        prompts: dict[Split, list[Prompt]] = {
             split: [Prompt(f"{split}/{i}", *item) for i, item in enumerate(read[split])] for split in SPLITS
         }
-        self.reward.check(self._prompts["train"])
-        self._fingerprint = self._digest()
-
-    @property
-    def name(self) -> str:
-        """Name for reports: that of the file, without its folder and ending."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Hex digest of all prompts, answers and columns, and of the reward; not of the files' places."""
-        return self._fingerprint
-
-    def num_prompts(self, split: Split) -> int:
-        """How many prompts the split has."""
-        return len(self._prompts[split])
-
-    def prompt(self, prompt_id: str) -> Prompt:
-        """The prompt with this id.
-
-        Raises:
-            KeyError: no such id.
-        """
-        split, index = parse_prompt_id(prompt_id, self.num_prompts)
-        return self._prompts[split][index]
-
-    def score(self, prompt: Prompt, completions: Sequence[str]) -> list[Score | None]:
-        """Scores by the reward function; None where it gave none."""
-        return self.reward(prompt, completions)
-
-    def _digest(self) -> str:
-        digest = blake2b(f"{self.reward.name}\n{self.reward.digest}\n".encode(), digest_size=16)
-        for split in SPLITS:
-            for prompt in self._prompts[split]:
-                row = [split, prompt.text, prompt.answer, dict(prompt.columns)]
-                digest.update(json.dumps(row, sort_keys=True).encode() + b"\n")
-        return digest.hexdigest()
+        reward.check(prompts["train"])
+        super().__init__(Path(file).stem, prompts, reward=reward)
 
 
 class _Columns:
@@ -119,25 +87,22 @@ class _Columns:
         self._answer_column = answer_column
         self._reward = reward
 
-    def read(self, where: str, row: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        """Text, answer and all columns of a row. Raises `UsageError` naming the line."""
+    def read(self, where: str, row: dict[str, Any]) -> Item:
+        """Text, answer, all columns and messages of a row. Raises `UsageError` naming the line."""
         key = self._find(where, row, "prompt", self._prompt_column, PROMPT_COLUMNS)
         text = row[key]
-        if isinstance(text, list):
-            raise UsageError(
-                f"{where}: '{key}' is a list of messages; prompts are plain text here, so apply the model's chat "
-                "template when you write the file",
-                code="E-TASK-04",
-            )
+        messages = read_messages(f"{where}: '{key}'", text) if isinstance(text, list) else ()
+        text = messages[-1].content if messages else text
         if not isinstance(text, str) or not text:
             raise UsageError(f"{where}: '{key}' must be a text that is not empty", code="E-TASK-04")
         answer = self._answer(where, row)
-        for name, value in ((key, text), ("answer", answer)):
+        contents = [(key, message.content) for message in messages]
+        for name, value in (*contents, (key, text), ("answer", answer)):
             if any("\ud800" <= char <= "\udfff" for char in value):
                 raise UsageError(
                     f"{where}: '{name}' holds half of a surrogate pair, which is no text", code="E-TASK-04"
                 )
-        return text, answer, row
+        return text, answer, row, messages
 
     def _answer(self, where: str, row: dict[str, Any]) -> str:
         is_optional = not self._reward.needs_answer and self._answer_column is None
@@ -170,7 +135,16 @@ class _Columns:
         )
 
 
-def _read_rows(path: Path, setting: str) -> list[Row]:
+def _asked(item: Item) -> tuple[str, tuple[Message, ...]]:
+    return item[0], item[3]
+
+
+def read_rows(path: Path, setting: str) -> list[Row]:
+    """Every row of a JSON-lines file with its place, "file:line".
+
+    Raises:
+        UsageError: the file cannot be read, is empty, or a line is no JSON object; `setting` is the key to name.
+    """
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except OSError as error:

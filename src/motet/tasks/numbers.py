@@ -24,11 +24,21 @@ def last_number(text: str) -> Fraction | None:
     >>> last_number("no idea") is None
     True
     """
+    found = last_number_text(text)
+    number, _, divisor = (found or "").partition("/")
+    try:
+        return Fraction(number) / Fraction(divisor or 1) if number else None
+    except ZeroDivisionError:
+        return None
+
+
+def last_number_text(text: str) -> str | None:
+    """The last number as it is written, without thousands' commas and dollar sign, or None.
+
+    >>> last_number_text("so it is $1,197.50.")
+    '1197.50'
+    """
     matches = _NUMBER.findall(_LATEX_FRACTION.sub(r"\1/\2", text))
     if not matches or len(matches[-1]) > _MAX_DIGITS:
         return None
-    number, _, divisor = matches[-1].replace(_MINUS, "-").replace(",", "").replace("$", "").partition("/")
-    try:
-        return Fraction(number) / Fraction(divisor or 1)
-    except ZeroDivisionError:
-        return None
+    return str(matches[-1]).replace(_MINUS, "-").replace(",", "").replace("$", "")

@@ -2,39 +2,25 @@
 
 TRL calls `f(prompts=, completions=, completion_ids=, <column>=, trainer_state=, log_extra=, log_metric=)`, every column
 as a list, and expects one number or None for each completion. Here a reward is a function of the text alone, since
-other nodes compute it again: `completion_ids` and `trainer_state` are None, the two loggers do nothing.
+other nodes compute it again: `completion_ids` and `trainer_state` are None, the two loggers do nothing. Where the
+prompt is a chat, prompts and completions are lists of messages, as TRL passes them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from motet.errors import UsageError
+from motet.tasks.faults import Fault, Faults, call_own_code
+from motet.tasks.own_code import load_own, source_digest
 from motet.tasks.task import Prompt, Score
 
-T = TypeVar("T")
 _RESERVED = frozenset({"prompt", "completion", "completion_ids"})
 _NOT_GIVEN = ("completion_ids", "trainer_state")
-_MAX_LINE = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What the user's code raised, in one line."""
-
-    line: str
 
 
 class OwnReward:
@@ -44,8 +30,7 @@ class OwnReward:
         function: in TRL's signature, plain or `async`.
 
     Attributes:
-        num_failed: completions that have no reward because the function raised.
-        first_fault: what it raised first, in one line.
+        faults: completions that have no reward because the function raised, and what it raised first.
 
     Raises:
         UsageError: the function cannot be called with keywords.
@@ -54,16 +39,14 @@ class OwnReward:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self.needs_answer = False
-        self.num_failed = 0
-        self.first_fault: str | None = None
+        self.faults = Faults()
         self._function = function
         self._parameters = _parameters(function, self.name)
 
     @property
     def digest(self) -> str:
         """Digest of the source file, so that nodes with different rewards notice before they train together."""
-        source = call_own_code(lambda: Path(inspect.getfile(self._function)).read_bytes())
-        return self.name if isinstance(source, Fault) else blake2b(source, digest_size=16).hexdigest()
+        return source_digest(self._function, self.name)
 
     def problem_with(self, answer: str) -> str | None:  # noqa: ARG002 - any answer will do
         """None: what an answer must look like is up to the function."""
@@ -102,8 +85,7 @@ class OwnReward:
             return [None if value is None else Score(value, parts={self.name: value}) for value in outcome]
         if len(completions) > 1:
             return [self(prompt, [completion])[0] for completion in completions]
-        self.num_failed += 1
-        self.first_fault = self.first_fault or outcome.line
+        self.faults.add(Faults(raised=1, first=outcome.line))
         return [None]
 
     def _rewards(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float | None]:
@@ -120,49 +102,9 @@ class OwnReward:
         return [_number_or_none(value) for value in result]
 
 
-def call_own_code(call: Callable[[], T]) -> T | Fault:
-    """Run the user's code; whatever it raises becomes a `Fault`. The only place in `tasks` that catches everything."""
-    try:
-        return call()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - code that is not ours, on text that may be a peer's
-        return Fault(_one_line(error))
-
-
 def load_function(spec: str) -> Callable[..., Any]:
-    """Import "module:function" or "file.py:function" (a file relative to the current folder).
-
-    Raises:
-        UsageError: no such file, module or function, or its code does not run.
-    """
-    place, _, name = spec.rpartition(":")
-    if place.endswith(".py"):
-        if not Path(place).is_file():
-            raise UsageError(f"task.reward: no file {place} (looked in {Path.cwd()})", code="E-REWARD-01")
-        module = call_own_code(lambda: _import_file(Path(place)))
-    else:
-        module = call_own_code(lambda: importlib.import_module(place))
-    if isinstance(module, Fault):
-        hint = f'; for the file write "{place}.py:{name}"' if Path(f"{place}.py").is_file() else ""
-        raise UsageError(f"task.reward: {place} cannot be imported: {module.line}{hint}", code="E-REWARD-01")
-    function = getattr(module, name, None)
-    if not callable(function):
-        own = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        raise UsageError(
-            f"task.reward: {place} has no function '{name}'; it has: {', '.join(sorted(own)) or 'none'}",
-            code="E-REWARD-01",
-        )
-    return function  # type: ignore[no-any-return]  # getattr of an unknown module
-
-
-def _import_file(path: Path) -> ModuleType:
-    name = f"motet_own_reward_{blake2b(str(path.resolve()).encode(), digest_size=6).hexdigest()}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    """The function that "module:function" or "file.py:function" names. Raises `UsageError` if there is none."""
+    return load_own(spec, setting="task.reward", code="E-REWARD-01")
 
 
 def _parameters(function: Callable[..., Any], name: str) -> Mapping[str, inspect.Parameter]:
@@ -188,8 +130,18 @@ def _arguments(prompts: Sequence[Prompt], completions: Sequence[str]) -> dict[st
     arguments.update({name: [prompt.columns.get(name) for prompt in prompts] for name in sorted(names)})
     arguments.update(dict.fromkeys(_NOT_GIVEN))
     arguments.update(log_extra=_ignore, log_metric=_ignore)
-    arguments.update(prompts=[prompt.text for prompt in prompts], completions=list(completions))
+    arguments.update(prompts=[_as_given(prompt) for prompt in prompts])
+    arguments.update(
+        completions=[
+            [{"role": "assistant", "content": text}] if prompt.messages else text
+            for prompt, text in zip(prompts, completions, strict=True)
+        ]
+    )
     return arguments
+
+
+def _as_given(prompt: Prompt) -> str | list[dict[str, str]]:
+    return [message._asdict() for message in prompt.messages] if prompt.messages else prompt.text
 
 
 def _ignore(*_args: object, **_kwargs: object) -> None:
@@ -207,17 +159,3 @@ def _number_or_none(value: Any) -> float | None:
         raise TypeError(f"returned {type(value).__name__} as a reward, not a number")
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-def _one_line(error: BaseException) -> str:
-    words = " ".join(str(error).split())
-    text = "".join(char if char.isprintable() else "?" for char in words)[:_MAX_LINE]
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {text}"
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = (
-        ""
-        if frame.filename in (__file__, importlib.__file__) or "<frozen" in frame.filename
-        else (f" ({Path(frame.filename).name}:{frame.lineno})")
-    )
-    return f"{type(error).__name__}: {text}{where}"

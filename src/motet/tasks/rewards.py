@@ -1,4 +1,4 @@
-"""Rewards of (completion, answer) pairs: "exact", "numeric", or a function of the user's own."""
+"""Rewards of (completion, answer) pairs: "exact", "numeric", "math", "boxed", or a function of the user's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from motet.errors import UsageError
+from motet.tasks.isolated import IsolatedReward
+from motet.tasks.math_reward import MathReward, math_digest
 from motet.tasks.numbers import last_number
 from motet.tasks.own_reward import OwnReward, load_function
 from motet.tasks.task import Prompt, Score
@@ -78,16 +80,23 @@ class AnswerReward:
 _BUILT_IN: dict[str, Callable[[str], object | None]] = {"exact": str.strip, "numeric": last_number}
 
 
-def load_reward(spec: str) -> RewardFunction:
+_BY_MATH_VERIFY = ("math", "boxed")
+
+
+def load_reward(spec: str, *, timeout_s: float = 10.0) -> RewardFunction:
     """The reward with this name.
 
     Args:
         spec: "exact": completion and answer are the same text, apart from blanks around them. "numeric": the last
-            number in the completion equals the last number in the answer. "module:function" or "file.py:function":
-            a function in TRL's signature, `f(completions, **columns) -> list[float | None]`.
+            number in the completion equals the last number in the answer. "math": math-verify finds the answer
+            anywhere in the completion. "boxed": math-verify finds it in the last \\boxed{} of the completion.
+            "module:function" or "file.py:function": a function in TRL's signature,
+            `f(completions, **columns) -> list[float | None]`. All but the first two run in a process of their own.
+        timeout_s: longest time to score one completion, where a process of its own does.
 
     Raises:
         UsageError: no such reward.
+        EnvironmentFault: math-verify is not installed.
 
     >>> reward = load_reward("numeric")
     >>> [score.value for score in reward(Prompt("train/0", "6 x 200 =", "1200"), ["It is 1,200.", "12"])]
@@ -95,11 +104,19 @@ def load_reward(spec: str) -> RewardFunction:
     """
     if spec in _BUILT_IN:
         return AnswerReward(spec, _BUILT_IN[spec])
+    if spec in _BY_MATH_VERIFY:
+        return IsolatedReward(spec, digest=math_digest(spec), timeout_s=timeout_s)
     if ":" in spec:
-        return OwnReward(load_function(spec))
-    nearest = difflib.get_close_matches(spec, _BUILT_IN, n=1)
+        return IsolatedReward(spec, timeout_s=timeout_s)
+    nearest = difflib.get_close_matches(spec, [*_BUILT_IN, *_BY_MATH_VERIFY], n=1)
     hint = f'did you mean "{nearest[0]}"? ' if nearest else ""
     raise UsageError(
-        f'task.reward: "{spec}" is unknown; {hint}allowed: "exact", "numeric", "module:function", "file.py:function"',
+        f'task.reward: "{spec}" is unknown; {hint}allowed: "exact", "numeric", "math", "boxed", "module:function", '
+        '"file.py:function"',
         code="E-REWARD-01",
     )
+
+
+def make_reward(spec: str) -> RewardFunction:
+    """A reward other than the two built-in ones, in this process. Raises `UsageError` if it cannot be loaded."""
+    return MathReward(spec) if spec in _BY_MATH_VERIFY else OwnReward(load_function(spec))

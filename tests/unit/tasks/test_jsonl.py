@@ -107,10 +107,16 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
             "'prompt', 'result'. Set task.answer_column",
         ),
         (b"{}", "E-TASK-04", "columns present: none. Set task.prompt_column$"),
+        (b'{"prompt": [], "answer": "a"}', "E-TASK-04", "a.jsonl:2: 'prompt' is an empty list of messages"),
         (
-            b'{"prompt": [{"role": "user", "content": "p"}], "answer": "a"}',
+            b'{"prompt": [{"role": "user", "content": "p"}, {"role": "user"}], "answer": "a"}',
             "E-TASK-04",
-            "a.jsonl:2: 'prompt' is a list of messages",
+            r"a.jsonl:2: 'prompt'\[1\] is no message; write ",
+        ),
+        (
+            b'{"prompt": [{"role": "system", "content": "\\ud800"}, {"role": "user", "content": "p"}], "answer": "a"}',
+            "E-TASK-04",
+            "a.jsonl:2: 'prompt' holds half of a surrogate",
         ),
         (b'{"prompt": "", "answer": "a"}', "E-TASK-04", "a.jsonl:2: 'prompt' must be a text that is not empty"),
         (b'{"prompt": 3, "answer": "a"}', "E-TASK-04", "a.jsonl:2: 'prompt' must be a text"),
@@ -193,3 +199,23 @@ def test_fingerprint_follows_contents_columns_and_reward_but_not_the_path(write)
         fingerprint("g.jsonl", rows, answer_column="level"),
     ]
     assert len({first, *others}) == 6
+
+
+def chat(question, system="Be brief."):
+    return [{"role": "system", "content": system}, {"role": "user", "content": question}]
+
+
+def test_a_prompt_may_be_a_chat(write):
+    rows = [{"prompt": chat(f"{i}+1="), "answer": i + 1} for i in range(4)]
+    task = JsonLinesTask(write("a.jsonl", rows))
+    prompt = task.prompt("train/1")
+    assert (prompt.text, prompt.answer) == ("1+1=", "2")
+    assert [tuple(message) for message in prompt.messages] == [("system", "Be brief."), ("user", "1+1=")]
+
+
+def test_chats_that_end_alike_are_different_prompts(write):
+    rows = [{"prompt": chat("why?", f"Story {i}."), "answer": i} for i in range(4)]
+    task = JsonLinesTask(write("a.jsonl", rows))
+    assert (task.num_prompts("train"), task.num_left_out) == (3, 0)
+    other = [{"prompt": chat("why?", f"Tale {i}."), "answer": i} for i in range(4)]
+    assert JsonLinesTask(write("b.jsonl", other)).fingerprint != task.fingerprint

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motet.errors import UsageError
-from motet.tasks import Prompt, load_reward
+from motet.tasks import Faults, Message, Prompt, load_reward
 from motet.tasks.own_reward import OwnReward
 
 PROMPTS = [Prompt(f"train/{i}", f"q{i}", str(i), {"level": i, "question": f"q{i}"}) for i in range(3)]
@@ -45,6 +45,14 @@ def test_called_as_trl_calls_with_every_column_as_a_list():
         "completion_ids": None,
         "trainer_state": None,
     }
+
+
+def test_a_chat_is_passed_as_lists_of_messages_as_trl_does():
+    def reward(prompts, completions):
+        return [float(prompts[0][-1]["content"] == "q" and text[0]["content"] == "a") for text in completions]
+
+    chat = Prompt("train/0", "q", "a", messages=(Message("system", "s"), Message("user", "q")))
+    assert score(reward, ["a", "b"], chat) == [1.0, 0.0]
 
 
 def test_only_what_the_signature_names_is_passed():
@@ -89,9 +97,9 @@ def test_a_row_on_which_the_function_raises_is_excluded_alone_and_counted():
     own = OwnReward(reward)
     found = own(PROMPTS[0], ["1", "two", "3", "\x1b[31m four"])
     assert [None if each is None else each.value for each in found] == [1.0, None, 3.0, None]
-    assert own.num_failed == 2
-    assert own.first_fault.startswith("ValueError: could not convert string to float: 'two'")
-    assert "test_own_reward.py:" in own.first_fault
+    assert (own.faults.raised, own.faults.timed_out) == (2, 0)
+    assert own.faults.first.startswith("ValueError: could not convert string to float: 'two'")
+    assert "test_own_reward.py:" in own.faults.first
 
 
 def test_whatever_a_reward_does_on_a_text_it_gives_none():
@@ -120,7 +128,7 @@ def test_no_completions_need_no_call():
 
     own = OwnReward(reward)
     assert own(PROMPTS[0], []) == []
-    assert own.num_failed == 0
+    assert own.faults == Faults()
 
 
 def test_check_calls_with_two_rows_and_their_answers():
