@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from motet.generation import HFGenerator
+from motet.generation import HFGenerator, VLLMGenerator
 
 
 def padded(policy):
@@ -25,9 +25,27 @@ PROMPTS = ("3+5+9=", "1+2=", "9+9+9+9+9+9=", "7=")
 CHI_SQUARE_15_LIMIT = 44.3  # a chi-square of 15 degrees of freedom exceeds it once in ten thousand
 
 
-@pytest.fixture(params=GENERATORS.values(), ids=GENERATORS.keys())
-def make(request):
-    return request.param
+class Refreshed:
+    """A generator whose server gets the policy's weights before every call, as a node does it between rounds."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self._step = 0
+
+    def generate(self, prompts, **arguments):
+        self._step += 1
+        self._inner.refresh(self._step)
+        return self._inner.generate(prompts, **arguments)
+
+
+@pytest.fixture(params=[*GENERATORS, pytest.param("vllm", marks=pytest.mark.network)])
+def make(request, tmp_path):
+    """Makes a generator from a policy."""
+    if request.param != "vllm":
+        yield GENERATORS[request.param]
+        return
+    with request.getfixturevalue("vllm_stub").Server() as server:
+        yield lambda policy: Refreshed(VLLMGenerator(policy, server.url, refresh_dir=tmp_path / "weights"))
 
 
 def ids_of(policy, texts=PROMPTS):
