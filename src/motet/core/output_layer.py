@@ -62,18 +62,17 @@ def backward_through_head(
     """
     rows = max(1, max_logits // vocab_size)
     grad_MD = torch.zeros_like(hidden_MD)
+    is_tempered = bool((temperature_M != 1).any())
 
     def backward(start: int, end: int, gradient: Callable[[Tensor], Tensor | None]) -> None:
         """Tokens `start` to `end`: log-probs, then their gradient, then the head's."""
-        with torch.enable_grad():
-            hidden_nD = hidden_MD[start:end].detach().requires_grad_()
-            raw_nV = head(hidden_nD)
-        logits_nV = raw_nV.detach().to(torch.promote_types(raw_nV.dtype, torch.float32))
+        raw_nV, through_head = _apply(head, hidden_MD[start:end])
+        logits_nV = raw_nV.to(torch.promote_types(raw_nV.dtype, torch.float32))
         if softcap is not None:
             logits_nV = softcap * torch.tanh(logits_nV / softcap)
         temperature_n1 = temperature_M[start:end, None].to(logits_nV.dtype)
         target_n1 = target_M[start:end, None]
-        logp_nV = torch.log_softmax(logits_nV / temperature_n1, dim=-1)
+        logp_nV = torch.log_softmax(logits_nV / temperature_n1 if is_tempered else logits_nV, dim=-1)
         gradient_n = gradient(logp_nV.gather(1, target_n1).squeeze(1))
         if gradient_n is None:
             return
@@ -81,9 +80,7 @@ def backward_through_head(
         grad_nV = logp_nV.exp_().mul_(-scale_n1).scatter_add_(1, target_n1, scale_n1)
         if softcap is not None:
             grad_nV *= 1 - (logits_nV / softcap) ** 2
-        raw_nV.backward(grad_nV.to(raw_nV.dtype))
-        assert hidden_nD.grad is not None
-        grad_MD[start:end] = hidden_nD.grad
+        grad_MD[start:end] = through_head(grad_nV.to(raw_nV.dtype))
 
     def known(gradient_n: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda _: gradient_n
@@ -111,6 +108,37 @@ def backward_through_head(
     for span in _spans(lengths, rows):
         visit(*span)
     return grad_MD
+
+
+def _apply(head: Callable[[Tensor], Tensor], hidden_nD: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Logits, and what turns their gradient into that of the hidden states while it adds to that of the parameters."""
+    if type(head) is torch.nn.Linear:
+        with torch.no_grad():
+            return head(hidden_nD), lambda grad_nV: _through_linear(head, hidden_nD, grad_nV)
+    with torch.enable_grad():
+        leaf_nD = hidden_nD.detach().requires_grad_()
+        raw_nV = head(leaf_nD)
+
+    def through_head(grad_nV: Tensor) -> Tensor:
+        raw_nV.backward(grad_nV)
+        assert leaf_nD.grad is not None
+        return leaf_nD.grad
+
+    return raw_nV.detach(), through_head
+
+
+@torch.no_grad()
+def _through_linear(head: torch.nn.Linear, hidden_nD: Tensor, grad_nV: Tensor) -> Tensor:
+    """By hand, because autograd makes a gradient of the weight's size for each chunk before it adds it."""
+    if head.weight.requires_grad:
+        if head.weight.grad is None:
+            head.weight.grad = grad_nV.T @ hidden_nD
+        else:
+            head.weight.grad.addmm_(grad_nV.T, hidden_nD)
+    if head.bias is not None and head.bias.requires_grad:
+        by_bias = grad_nV.sum(0)
+        head.bias.grad = by_bias if head.bias.grad is None else head.bias.grad.add_(by_bias)
+    return grad_nV @ head.weight
 
 
 def _spans(lengths: Sequence[int], max_rows: int) -> Iterator[tuple[int, int, int, int]]:

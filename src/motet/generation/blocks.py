@@ -63,12 +63,18 @@ class Blocks:
 
     def from_rows(self, rows_NH1d: Tensor, num_heads: int) -> Tensor:
         """Heads of rows, put into their places: (blocks, K, width, H / K, d)."""
-        rows = rows_NH1d.flatten(1)
-        if not self._is_full:
-            rows = rows.index_select(0, self.row_of_slot)
+        rows = self.placed(rows_NH1d.flatten(1))
         return rows.view(len(self.prompt_of_block), self.width, num_heads, -1, rows_NH1d.shape[-1]).transpose(1, 2)
 
     def to_rows(self, placed: Tensor) -> Tensor:
         """The inverse of `from_rows`, heads together: (N, H, d)."""
         rows = placed.transpose(1, 2).reshape(-1, placed.shape[1] * placed.shape[3], placed.shape[4])
-        return rows if self._is_full else rows.index_select(0, self.slot_N)
+        return self.taken(rows)
+
+    def placed(self, rows_NX: Tensor) -> Tensor:
+        """What each place holds, (places, X)."""
+        return rows_NX if self._is_full else rows_NX.index_select(0, self.row_of_slot)
+
+    def taken(self, places_SX: Tensor) -> Tensor:
+        """The inverse of `placed`, (N, X)."""
+        return places_SX if self._is_full else places_SX.index_select(0, self.slot_N)

@@ -71,19 +71,19 @@ def invert(probability_NV: Tensor, uniform_N: Tensor) -> Tensor:
     sums = whole.unflatten(1, (num_blocks, _BLOCK)).sum(dim=2)
     if rest.shape[1]:
         sums = torch.cat([sums, rest.sum(dim=1, keepdim=True)], dim=1)
-    block_N1, within_N1 = _search(sums, target_N1)
+    block_N1, cumulative, reached = _search(sums, target_N1)
+    above = cumulative.gather(1, block_N1)
+    below = cumulative.gather(1, (block_N1 - 1).clamp_(min=0)).masked_fill(block_N1 == 0, 0.0)
     ids = block_N1 * _BLOCK + torch.arange(_BLOCK, device=block_N1.device)
     part = probability_NV.gather(1, ids.clamp(max=vocab_size - 1)).masked_fill(ids >= vocab_size, 0.0)
-    ids_N1 = block_N1 * _BLOCK + _search(part, within_N1)[0]
+    ids_N1 = block_N1 * _BLOCK + _search(part, (reached - below) / (above - below))[0]
     return ids_N1.clamp_(max=vocab_size - 1).squeeze(1)  # a row that is not a number ends anywhere
 
 
-def _search(weight_NV: Tensor, target_N1: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the cumulative weight reaches `target` of the total, and which share of that weight lies below it."""
+def _search(weight_NV: Tensor, target_N1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the cumulative weight reaches `target` of the total; the cumulative weight, and what it had to reach."""
     cumulative = weight_NV.cumsum(dim=1, dtype=target_N1.dtype)
     reached = target_N1 * cumulative[:, -1:]
     # Weights that are not numbers are never reached.
     found = torch.searchsorted(cumulative, reached).clamp_(max=weight_NV.shape[1] - 1)
-    above = cumulative.gather(1, found)
-    below = cumulative.gather(1, (found - 1).clamp_(min=0)).masked_fill(found == 0, 0.0)
-    return found, (reached - below) / (above - below)
+    return found, cumulative, reached

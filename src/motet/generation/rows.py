@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -49,30 +50,30 @@ def sample_rows(
     Raises:
         RunFailed: E-LEARN-02 if the model's outputs are not numbers.
     """
-    device = policy.device
-    end_ids = torch.tensor(policy.tokenizer.end_token_ids, device=device)
-    uniform_TN = uniform_numbers(max_new_tokens, num_rows, rng, device)
-    token_ids_TN = torch.zeros(max_new_tokens, num_rows, dtype=torch.long, device=device)
-    logp_TN = torch.zeros(max_new_tokens, num_rows, device=device)
-    rows = torch.arange(num_rows, device=device)
-    running = torch.ones(num_rows, dtype=torch.bool, device=device)
+    end_ids = policy.tokenizer.end_token_ids
+    uniform_TN = uniform_numbers(max_new_tokens, num_rows, rng, policy.device)
+    token_ids_TN = np.zeros((max_new_tokens, num_rows), dtype=np.int64)
+    logp_TN = torch.zeros(max_new_tokens, num_rows, device=policy.device)
+    rows, running = np.arange(num_rows), np.ones(num_rows, dtype=np.bool_)
+    rows_there: Tensor | slice = slice(None)  # the same, where the model is; at first all
     hidden = decoded.start()
     for step in range(max_new_tokens):
-        chosen, logp = draw(policy, hidden, temperature=temperature, uniform_N=uniform_TN[step, rows])
-        token_ids_TN[step, rows] = chosen
-        logp_TN[step, rows] = logp
-        running &= (chosen[:, None] != end_ids).all(dim=1)
-        num_running, num_broken = torch.stack([running.sum(), logp.isnan().sum()]).tolist()
-        if num_broken:
-            raise _broken(policy)
+        chosen, logp = draw(policy, hidden, temperature=temperature, uniform_N=uniform_TN[step, rows_there])
+        token_ids_TN[step, rows] = chosen_here = chosen.cpu().numpy()
+        logp_TN[step, rows_there] = logp
+        for end_id in end_ids:
+            running &= chosen_here != end_id
+        num_running = int(np.count_nonzero(running))
         if num_running == 0 or step + 1 == max_new_tokens:
             break
         if len(rows) - num_running >= max(1, _ENDED_SHARE * len(rows)):
-            kept = running.nonzero().squeeze(1)
-            rows, chosen, running = rows[kept], chosen[kept], running[kept]
+            rows, kept = rows[running], torch.from_numpy(running.nonzero()[0]).to(policy.device)
+            rows_there, chosen, running = torch.from_numpy(rows).to(policy.device), chosen[kept], running[running]
             decoded.keep(kept)
         hidden = decoded.advance(chosen)
-    return _to_completions(token_ids_TN, logp_TN, end_ids)
+    if bool(logp_TN.isnan().any()):
+        raise _broken(policy)
+    return _to_completions(token_ids_TN, logp_TN.cpu().numpy(), end_ids)
 
 
 def _broken(policy: Policy) -> RunFailed:
@@ -83,11 +84,13 @@ def _broken(policy: Policy) -> RunFailed:
     )
 
 
-def _to_completions(token_ids_TN: Tensor, logp_TN: Tensor, end_ids: Tensor) -> list[Completion]:
+def _to_completions(
+    token_ids_TN: NDArray[np.int64], logp_TN: NDArray[np.float32], end_ids: Sequence[int]
+) -> list[Completion]:
     """Each row up to its first end id; what stands behind it was drawn for a row that had not left yet."""
-    is_end_NT = np.isin(token_ids_TN.cpu().numpy(), end_ids.cpu().numpy()).T
-    ids_NT = np.ascontiguousarray(token_ids_TN.cpu().numpy().astype(np.uint32).T)
-    logp_NT = np.ascontiguousarray(logp_TN.cpu().numpy().astype(np.float32).T)
+    is_end_NT = np.isin(token_ids_TN, list(end_ids)).T
+    ids_NT = np.ascontiguousarray(token_ids_TN.T, dtype=np.uint32)
+    logp_NT = np.ascontiguousarray(logp_TN.T)
     stopped: NDArray[np.bool_] = np.any(is_end_NT, axis=1)
     length = np.where(stopped, is_end_NT.argmax(axis=1) + 1, is_end_NT.shape[1])
     return [

@@ -7,6 +7,7 @@ each row its own keys in another; one softmax goes over both. All rows of a bloc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from motet.generation.blocks import Blocks
 from motet.models import AttentionRules, Policy, masked_attention
 
 _PREFILL_TOKENS = 8192  # of prompts in one forward pass; a longer prompt goes alone
-_FIRST_ROOM = 64  # new tokens that a row has room for at first; doubled when needed
+FIRST_ROOM = 64  # new tokens that a row has room for at first; doubled when needed
 
 
 class SharedPromptRows:
@@ -40,14 +41,7 @@ class SharedPromptRows:
 
     def start(self) -> Tensor:
         """See `DecodedRows.start`."""
-        last = []
-        for first, prompts in _portions(self._prompts):
-            lengths = [len(prompt) for prompt in prompts]
-            prefill = _PrefillPlan(self._plan, first, lengths)
-            token_ids = torch.tensor([id_ for prompt in prompts for id_ in prompt], device=self._policy.device)
-            hidden = self._policy.hidden_states(token_ids[None], prefill.position_T[None], plan=prefill)
-            last.append(hidden[0, prefill.last_P])
-        return torch.cat(last)[self._row_of]
+        return prefill(self._policy, self._prompts, self._plan)[self._row_of]
 
     def keep(self, kept: Tensor) -> None:
         """See `DecodedRows.keep`."""
@@ -61,6 +55,27 @@ class SharedPromptRows:
         self._position += 1
         self._plan.step += 1
         return hidden[:, 0]
+
+
+class PromptKeys(Protocol):
+    """Whatever keeps the keys and values of prompts."""
+
+    device: torch.device
+
+    def put_prompts(self, first: int, key_PKWd: Tensor, value_PKWd: Tensor, rules: AttentionRules) -> None:
+        """Take the keys and values of one layer for the prompts from number `first` on, padded on the right."""
+        ...
+
+
+def prefill(policy: Policy, prompts: Sequence[Sequence[int]], target: PromptKeys) -> Tensor:
+    """Hidden states that predict the first id behind each prompt, (P, D); keys and values go to `target`."""
+    last = []
+    for first, portion in _portions(prompts):
+        plan = _PrefillPlan(target, first, [len(prompt) for prompt in portion])
+        token_ids = torch.tensor([id_ for prompt in portion for id_ in prompt], device=policy.device)
+        hidden = policy.hidden_states(token_ids[None], plan.position_T[None], plan=plan)
+        last.append(hidden[0, plan.last_P])
+    return torch.cat(last)
 
 
 def _portions(prompts: Sequence[Sequence[int]]) -> Iterator[tuple[int, Sequence[Sequence[int]]]]:
@@ -80,7 +95,7 @@ class _PrefillPlan:
     Their keys and values go into the plan of the steps that follow.
     """
 
-    def __init__(self, target: DecodePlan, first: int, lengths: Sequence[int]) -> None:
+    def __init__(self, target: PromptKeys, first: int, lengths: Sequence[int]) -> None:
         self._target = target
         self._first = first
         length_P = torch.tensor(lengths, device=target.device)
@@ -132,7 +147,7 @@ class DecodePlan:
         self.device = device
         self.step = 0
         self._max_room = max(1, max_new_tokens - 1)  # the last token is never fed
-        self._room = min(self._max_room, _FIRST_ROOM)
+        self._room = min(self._max_room, FIRST_ROOM)
         self._num_prompts, self._width = len(lengths), max(lengths)
         self._blocks = Blocks([prompt for prompt, count in enumerate(row_counts) for _ in range(count)], device)
         self._length_P = torch.tensor(lengths, device=device)

@@ -41,10 +41,11 @@ def _replace_if_equal(module: nn.Module, lean: type[nn.Module]) -> None:
 
 def _looks_like_norm(module: nn.Module) -> bool:
     names = [name for name, _ in module.named_parameters()]
-    return "RMSNorm" in type(module).__name__ and names == ["weight"] and _epsilon(module) is not None
+    return "RMSNorm" in type(module).__name__ and names == ["weight"] and epsilon_of(module) is not None
 
 
-def _epsilon(module: nn.Module) -> float | None:
+def epsilon_of(module: nn.Module) -> float | None:
+    """What a norm adds below its root, by either of its names; None: it has neither."""
     value = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     return value if isinstance(value, float) else None
 
@@ -62,8 +63,8 @@ def _lean_norm(original: Any) -> type[nn.Module]:
             output: Tensor
             if not torch.is_grad_enabled() and hidden.dtype == torch.float32:  # one call, which small models feel
                 weight = self.weight + offset if offset else self.weight
-                return nn.functional.rms_norm(hidden, weight.shape, weight, _epsilon(self))
-            output = _Norm.apply(hidden, self.weight, _epsilon(self), offset)  # type: ignore[no-untyped-call]
+                return nn.functional.rms_norm(hidden, weight.shape, weight, epsilon_of(self))
+            output = _Norm.apply(hidden, self.weight, epsilon_of(self), offset)  # type: ignore[no-untyped-call]
             return output
 
     LeanNorm.__name__ = LeanNorm.__qualname__ = original.__name__

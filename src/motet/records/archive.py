@@ -125,7 +125,7 @@ def read_archive(path: Path) -> Iterator[Group]:
         _check_magic(file, path)
         for offset, payload in _payloads(file, path):
             try:
-                yield decode_group(payload, _LIMITS)
+                yield decode_group(payload, _LIMITS, archived=True)
             except WireError as error:
                 raise _damage(path, offset, str(error)) from error
 

@@ -1,13 +1,14 @@
-"""A group's bytes on the wire, version 2. Any bytes give a group or one `WireError`, nothing else.
+"""A group's bytes on the wire, version 3. Any bytes give a group or one `WireError`, nothing else.
 
     offset  size
     0       4             magic b"MOTG"
     4       2             wire version, unsigned, little endian (as are all numbers outside the header)
     6       4             H = bytes of the header
-    10      H             header: MessagePack of `_Header`; a whole temperature or reward is an integer, as most
-                          rewards are 0 or 1; a fingerprint of 16 hex digits is the number that they are
-    10+H    ceil(N*b/8)   N = tokens of all rollouts; their ids in b bits each, the fewest (1..32) that hold the largest
-    ...     N*2 or N*4    their log-probs, compact or exact, as the header says (`motet.records.packing`)
+    10      H             header: MessagePack of `_Header`; a whole temperature or reward is an integer; rewards that
+                          are all 0 or 1 are the bits of one; a fingerprint of 16 hex digits is the number that they are
+    10+H    ceil(N*b/8)   N = tokens of all rollouts; a word of b bits for each: the id in the fewest bits (1..32) that
+                          hold the largest; above it, if log-probs are compact, its code in the fewest (1..16) likewise
+    ...     N*4           exact log-probs, where they are not compact (`motet.records.packing`)
 
 A group has exactly one encoding of either kind, so that equal groups have equal bytes and a signature can cover them.
 A group with a log-prob that compact ones cannot hold (above 0, below -31.9995, not finite) travels exact. Whether the
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -30,14 +32,16 @@ from motet.errors import WireError
 from motet.records import packing
 from motet.records.rollout import Group, Rollout, SamplerInfo
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
+_ARCHIVED_VERSION = 2  # differs in the header; archives hold groups with exact log-probs in it
 
 LogProbs = Literal["compact", "exact"]
-"""How log-probs travel: in 16 bits, or as they are."""
+"""How log-probs travel: in at most 16 bits, or as they are."""
 
 _MAGIC = b"MOTG"
 _PREFIX = struct.Struct("<4sHI")
 _LARGEST_EXACT = 2**53
+_MOST_FLAGS = 64  # bits of MessagePack's largest integer
 _ID_DTYPE, _LOG_PROB_DTYPE = np.dtype(np.uint32), np.dtype(np.float32)
 _MALFORMED, _WRONG_VERSION, _OVER_LIMIT = "E-WIRE-01", "E-WIRE-02", "E-WIRE-03"
 
@@ -64,7 +68,7 @@ class WireLimits:
         return 64 + 4 * (5 + self.max_name_bytes) + 18 * self.max_group_size
 
 
-class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class _Names(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     peer: str
     round: int
     prompt_id: str
@@ -73,25 +77,46 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
     temperature: int | float
     tokenizer: str | int
     id_bits: Annotated[int, msgspec.Meta(ge=1, le=32)]
-    is_exact: bool
-    lengths: Annotated[  # tokens of each rollout, below 0 for one that was cut ("length")
-        tuple[Annotated[int, msgspec.Meta(gt=-(2**32), lt=2**32)], ...], msgspec.Meta(min_length=1)
-    ]
-    rewards: tuple[int | float, ...]
 
     @property
     def tokenizer_name(self) -> str:
         return self.tokenizer if isinstance(self.tokenizer, str) else f"{self.tokenizer:016x}"
 
     def is_shortest(self) -> bool:
-        """True if no number and no fingerprint stands in a longer form than `encode_group` gives it."""
-        if type(self.tokenizer) is not type(_hex_as_number(self.tokenizer_name)):
-            return False
-        return all(map(_is_shortest, (self.temperature, *self.rewards)))
+        """True if the temperature and the fingerprint stand in no longer form than `encode_group` gives them."""
+        return type(self.tokenizer) is type(_hex_as_number(self.tokenizer_name)) and _is_shortest(self.temperature)
+
+
+_Lengths = Annotated[  # tokens of each rollout, below 0 for one that was cut ("length")
+    tuple[Annotated[int, msgspec.Meta(gt=-(2**32), lt=2**32)], ...], msgspec.Meta(min_length=1)
+]
+
+
+class _Header(_Names, array_like=True, forbid_unknown_fields=True, frozen=True):
+    code_bits: Annotated[int, msgspec.Meta(ge=0, le=packing.CODE_BITS)]  # 0: exact log-probs
+    lengths: _Lengths
+    rewards: tuple[int | float, ...] | int
+
+    def reward_of_each(self) -> list[float] | None:
+        """Rewards, rollout by rollout; None if there are not as many, or they stand in another form than they must."""
+        count, rewards = len(self.lengths), self.rewards
+        if isinstance(rewards, int):
+            fits = count <= _MOST_FLAGS and 0 <= rewards < 1 << count
+            return [float(rewards >> number & 1) for number in range(count)] if fits else None
+        values = [float(reward) for reward in rewards]
+        shortest = all(map(_is_shortest, rewards)) and not isinstance(_short_rewards(values), int)
+        return values if len(values) == count and shortest else None
+
+
+class _ArchivedHeader(_Names, array_like=True, forbid_unknown_fields=True, frozen=True):
+    is_exact: Literal[True]
+    lengths: _Lengths
+    rewards: tuple[int | float, ...]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Header)
+_ARCHIVED_DECODER = msgspec.msgpack.Decoder(_ArchivedHeader)
 
 
 def encode_group(group: Group, *, log_probs: LogProbs = "compact") -> bytes:
@@ -114,8 +139,14 @@ def encode_group(group: Group, *, log_probs: LogProbs = "compact") -> bytes:
             raise ValueError(f"token_ids of shape {shape} and logp_gen of shape {rollout.logp_gen.shape} in a rollout")
     id_N = np.concatenate([rollout.token_ids for rollout in group.rollouts], dtype=_ID_DTYPE, casting="equiv")
     logp_N = np.concatenate([rollout.logp_gen for rollout in group.rollouts], dtype=_LOG_PROB_DTYPE, casting="equiv")
-    compact = packing.compact_log_probs(logp_N) if log_probs == "compact" else None
+    code_N = packing.compact_log_probs(logp_N) if log_probs == "compact" else None
     id_bits = packing.num_bits(id_N)
+    if code_N is None:
+        code_bits, word_N = 0, id_N.astype(np.int64)
+    else:
+        code_bits, word_N = packing.num_bits(code_N), code_N
+        word_N <<= id_bits
+        word_N |= id_N
     header = _Header(
         peer=group.peer,
         round=group.round,
@@ -125,18 +156,23 @@ def encode_group(group: Group, *, log_probs: LogProbs = "compact") -> bytes:
         temperature=_shortest(group.sampler.temperature),
         tokenizer=_hex_as_number(group.sampler.tokenizer),
         id_bits=id_bits,
-        is_exact=compact is None,
+        code_bits=code_bits,
         lengths=tuple([len(r.token_ids) if r.finish_reason == "stop" else -len(r.token_ids) for r in group.rollouts]),
-        rewards=tuple([_shortest(rollout.reward) for rollout in group.rollouts]),
+        rewards=_short_rewards([rollout.reward for rollout in group.rollouts]),
     )
     header_bytes = _ENCODER.encode(header)
     prefix = _PREFIX.pack(_MAGIC, WIRE_VERSION, len(header_bytes))
-    packed_logp = packing.exact_log_probs(logp_N) if compact is None else compact
-    return b"".join((prefix, header_bytes, packing.pack_ids(id_N, id_bits), packed_logp))
+    exact = packing.exact_log_probs(logp_N) if code_N is None else b""
+    return b"".join((prefix, header_bytes, packing.pack(word_N, id_bits + code_bits), exact))
 
 
-def decode_group(payload: bytes, limits: WireLimits = WireLimits()) -> Group:
+def decode_group(payload: bytes, limits: WireLimits = WireLimits(), *, archived: bool = False) -> Group:
     """The group that `payload` encodes, of either kind; its arrays are read-only and share no memory with `payload`.
+
+    Args:
+        payload: the message.
+        limits: the most that is accepted.
+        archived: accept exact groups of wire version 2 as well, which older archives hold.
 
     Raises:
         WireError: E-WIRE-01 (not the encoding of a group), E-WIRE-02 (another wire version), E-WIRE-03 (over a limit).
@@ -144,34 +180,28 @@ def decode_group(payload: bytes, limits: WireLimits = WireLimits()) -> Group:
     """
     if len(payload) > limits.max_payload_bytes:
         raise WireError(f"message of {len(payload)} bytes, limit {limits.max_payload_bytes}", code=_OVER_LIMIT)
-    header, data_start = _read_header(payload, limits)
+    header, rewards, data_start = _read_header(payload, limits, archived=archived)
     _check_limits(header, limits)
     id_N, logp_N = _read_tokens(payload, data_start, header)
     rollouts: list[Rollout] = []
     start = 0
-    for length, reward in zip(header.lengths, header.rewards, strict=True):
+    for length, reward in zip(header.lengths, rewards, strict=True):
         end = start + abs(length)
-        rollouts.append(
-            Rollout(id_N[start:end], logp_N[start:end], "stop" if length > 0 else "length", float(reward)),
-        )
+        rollouts.append(Rollout(id_N[start:end], logp_N[start:end], "stop" if length > 0 else "length", reward))
         start = end
-    return Group(
-        peer=header.peer,
-        round=header.round,
-        prompt_id=header.prompt_id,
-        sampler=SamplerInfo(header.model, header.policy_step, float(header.temperature), header.tokenizer_name),
-        rollouts=tuple(rollouts),
-    )
+    sampler = SamplerInfo(header.model, header.policy_step, float(header.temperature), header.tokenizer_name)
+    return Group(header.peer, header.round, header.prompt_id, sampler, tuple(rollouts))
 
 
-def _read_header(payload: bytes, limits: WireLimits) -> tuple[_Header, int]:
-    """The header, and the offset at which it ends."""
+def _read_header(payload: bytes, limits: WireLimits, *, archived: bool) -> tuple[_Header, list[float], int]:
+    """The header, the reward of each rollout, and the offset at which the header ends."""
     if len(payload) < _PREFIX.size:
         raise WireError(f"message of {len(payload)} bytes, too short for a group", code=_MALFORMED)
     magic, version, header_size = _PREFIX.unpack_from(payload)
     if magic != _MAGIC:
         raise WireError("message does not begin like a group", code=_MALFORMED)
-    if version != WIRE_VERSION:
+    is_old = archived and version == _ARCHIVED_VERSION
+    if version != WIRE_VERSION and not is_old:
         raise WireError(
             f"message of wire version {version}, this motet speaks version {WIRE_VERSION}: update the older side",
             code=_WRONG_VERSION,
@@ -181,20 +211,28 @@ def _read_header(payload: bytes, limits: WireLimits) -> tuple[_Header, int]:
     end = _PREFIX.size + header_size
     header_bytes = payload[_PREFIX.size : end]
     try:
-        header = _DECODER.decode(header_bytes)
+        found = (_ARCHIVED_DECODER if is_old else _DECODER).decode(header_bytes)
     except msgspec.DecodeError as error:
         raise WireError("header that does not parse", code=_MALFORMED) from error
-    if len(header.lengths) != len(header.rewards) or 0 in header.lengths:
-        raise WireError("header whose rollouts do not fit together", code=_MALFORMED)
-    if not header.is_shortest() or _ENCODER.encode(header) != header_bytes:
+    if not found.is_shortest() or _ENCODER.encode(found) != header_bytes:
         raise WireError("header that is not in its canonical form", code=_MALFORMED)
-    return header, end
+    header = _of_today(found) if isinstance(found, _ArchivedHeader) else found
+    rewards = header.reward_of_each()
+    if rewards is None or 0 in header.lengths:
+        raise WireError("header whose rollouts do not fit together", code=_MALFORMED)
+    return header, rewards, end
+
+
+def _of_today(old: _ArchivedHeader) -> _Header:
+    values = msgspec.structs.asdict(old)
+    del values["is_exact"]
+    return _Header(**{**values, "code_bits": 0, "rewards": _short_rewards([float(reward) for reward in old.rewards])})
 
 
 def _check_limits(header: _Header, limits: WireLimits) -> None:
     if len(header.lengths) > limits.max_group_size:
         raise WireError(f"group of {len(header.lengths)} rollouts, limit {limits.max_group_size}", code=_OVER_LIMIT)
-    longest = max(map(abs, header.lengths))
+    longest = max(max(header.lengths), -min(header.lengths))
     if longest > limits.max_completion_tokens:
         raise WireError(f"rollout of {longest} tokens, limit {limits.max_completion_tokens}", code=_OVER_LIMIT)
     longest_name = max(map(len, map(str.encode, (header.peer, header.prompt_id, header.model, header.tokenizer_name))))
@@ -204,20 +242,38 @@ def _check_limits(header: _Header, limits: WireLimits) -> None:
 
 def _read_tokens(payload: bytes, start: int, header: _Header) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
     """Ids and log-probs of all rollouts, one after the other; nothing is allocated before the sizes agree."""
-    num_tokens = sum(map(abs, header.lengths))
-    logp_start = start + packing.packed_size(num_tokens, header.id_bits)
-    expected = logp_start + num_tokens * (4 if header.is_exact else 2)
+    num_tokens, id_bits, code_bits = sum(map(abs, header.lengths)), header.id_bits, header.code_bits
+    end = start + packing.packed_size(num_tokens, id_bits + code_bits)
+    expected = end if code_bits else end + num_tokens * 4
     if len(payload) != expected:
         raise WireError(f"message of {len(payload)} bytes, its header announces {expected}", code=_MALFORMED)
     view = memoryview(payload)
-    id_N = packing.unpack_ids(view[start:logp_start], num_tokens, header.id_bits)
-    if id_N is None:
-        raise WireError(f"ids of {header.id_bits} bits each that are not in their canonical form", code=_MALFORMED)
-    read = packing.read_exact_log_probs if header.is_exact else packing.restore_log_probs
-    logp_N = read(view[logp_start:])
+    word_N = packing.unpack(view[start:end], num_tokens, id_bits + code_bits)
+    if word_N is None:
+        raise WireError("words with bits behind the last one", code=_MALFORMED)
+    seen, mask = int(np.bitwise_or.reduce(word_N)), (1 << id_bits) - 1
+    if max(1, (seen & mask).bit_length()) != id_bits or code_bits not in (0, max(1, (seen >> id_bits).bit_length())):
+        raise WireError("ids or codes in more bits than they need", code=_MALFORMED)
+    id_N = (word_N & mask).astype(np.uint32)
+    logp_N = packing.restore_log_probs(word_N >> id_bits) if code_bits else packing.read_exact_log_probs(view[end:])
     id_N.setflags(write=False)
     logp_N.setflags(write=False)
     return id_N, logp_N
+
+
+def _short_rewards(rewards: Sequence[float]) -> tuple[int | float, ...] | int:
+    """Rewards of 0 and 1 alone as bits of a number, the first the lowest; others one by one, in their shortest form."""
+    flags, flag = 0, 1
+    for reward in rewards:
+        if reward == 1:
+            flags |= flag
+        elif reward != 0 or math.copysign(1, reward) < 0:
+            break
+        flag <<= 1
+    else:
+        if len(rewards) <= _MOST_FLAGS:
+            return flags
+    return tuple(map(_shortest, rewards))
 
 
 def _shortest(number: float) -> int | float:

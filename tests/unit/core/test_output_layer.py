@@ -76,6 +76,45 @@ def test_gradients_and_log_probs_whatever_the_chunks(max_logits, softcap):
     assert [row for first, last in ranges for row in range(first, last)] == list(range(len(LENGTHS))), "each once"
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [torch.nn.Linear, type("Wrapped", (torch.nn.Linear,), {})])
+@pytest.mark.parametrize("is_tempered", [True, False])
+def test_gradients_add_up_by_hand_and_by_autograd(kind, bias, is_tempered):
+    """Twice the same: the second time gradients are there already."""
+    head, hidden, target, temperature, coefficient = problem(bias=bias)
+    temperature = temperature if is_tempered else torch.ones_like(temperature)
+    expected_grad, expected_head, _ = plainly(head, hidden, target, temperature, coefficient)
+    head.__class__ = kind
+    head.zero_grad()
+    bounds = [0, *torch.tensor(LENGTHS).cumsum(0).tolist()]
+    for times in (1, 2):
+        grad = backward_through_head(
+            *(hidden, head, target, temperature, LENGTHS),
+            lambda first, last, _: coefficient[bounds[first] : bounds[last]],
+            vocab_size=V,
+            max_logits=5 * V,
+        )
+        torch.testing.assert_close(grad, expected_grad)
+        for name, parameter in head.named_parameters():
+            torch.testing.assert_close(parameter.grad, times * expected_head[name])
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Linear, type("Wrapped", (torch.nn.Linear,), {})])
+def test_a_frozen_head_passes_the_gradient_on_and_gets_none(kind):
+    head, hidden, target, temperature, coefficient = problem()
+    expected, _, _ = plainly(head, hidden, target, temperature, coefficient)
+    head.__class__ = kind
+    head.requires_grad_(requires_grad=False).zero_grad()
+    bounds = [0, *torch.tensor(LENGTHS).cumsum(0).tolist()]
+    grad = backward_through_head(
+        *(hidden, head, target, temperature, LENGTHS),
+        lambda first, last, _: coefficient[bounds[first] : bounds[last]],
+        vocab_size=V,
+    )
+    torch.testing.assert_close(grad, expected)
+    assert all(parameter.grad is None for parameter in head.parameters())
+
+
 def test_whole_completions_stay_together():
     problem_ = problem()
     assert fused(*problem_, max_logits=8 * V)[3] == [(0, 2), (2, 3), (3, 4)]

@@ -108,7 +108,9 @@ def test_each_prompt_is_prefilled_once_and_finished_rows_leave(random_policy, se
     policy.takes_plans = takes_plans
     shapes = seen(policy)
     prompts = list(encode_all(policy).values())
-    groups = HFGenerator(policy).generate(prompts, num_completions=16, max_new_tokens=10, temperature=1.0, seed=0)
+    groups = HFGenerator(policy, fuse=False).generate(
+        prompts, num_completions=16, max_new_tokens=10, temperature=1.0, seed=0
+    )
     lengths = np.array([len(completion.token_ids) for group in groups for completion in group])
     assert shapes[0] == ((1, sum(map(len, prompts))) if takes_plans else (len(prompts), max(map(len, prompts))))
     # A completion of n tokens needs n - 1 passes after the prefill: its last token is never fed.
@@ -121,7 +123,7 @@ def test_no_more_than_max_rows_side_by_side(random_policy, seen):
     policy = random_policy()
     shapes = seen(policy)
     prompts = list(encode_all(policy).values())[:2]
-    groups = HFGenerator(policy, max_rows=4).generate(
+    groups = HFGenerator(policy, max_rows=4, fuse=False).generate(
         prompts, num_completions=[5, 6], max_new_tokens=4, temperature=1.0, seed=0
     )
     assert [len(group) for group in groups] == [5, 6]

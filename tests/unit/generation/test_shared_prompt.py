@@ -66,7 +66,7 @@ def prompts_of(lengths=LENGTHS, seed=0):
 
 def generate(policy, prompts, *, plans=True, num_completions=4, max_new_tokens=12, temperature=1.0, seed=0, **options):
     policy.takes_plans = plans
-    return HFGenerator(policy, **options).generate(
+    return HFGenerator(policy, fuse=False, **options).generate(
         prompts, num_completions=num_completions, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
     )
 
@@ -111,7 +111,7 @@ def test_limits(max_new_tokens):
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
-@pytest.mark.parametrize(("name", "value"), [("_PREFILL_TOKENS", 8), ("_PREFILL_TOKENS", 1), ("_FIRST_ROOM", 1)])
+@pytest.mark.parametrize(("name", "value"), [("_PREFILL_TOKENS", 8), ("_PREFILL_TOKENS", 1), ("FIRST_ROOM", 1)])
 def test_portions_of_prompts_and_room_for_new_tokens_change_nothing(monkeypatch, architecture, name, value):
     policy = build(architecture)
     expected = generate(policy, prompts_of(), max_new_tokens=20)

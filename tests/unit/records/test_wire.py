@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import struct
 from typing import Literal
@@ -38,12 +39,20 @@ SMALL = Group(
     ),
 )
 
-GOLDEN_V2 = bytes.fromhex(
-    "4d4f5447020029000000"  # magic, version 2, 41 bytes of header
+GOLDEN_V3 = bytes.fromhex(
+    "4d4f5447030027000000"  # magic, version 3, 39 bytes of header
     "9ba36b696d03a8747261696e2f3137aa74696e793a6c617267650301a439633166"  # names, round, step, temperature
-    "09c29203fe920100"  # nine bits an id; compact; 3 tokens, stopped, and 2, cut; rewards 1 and 0
-    "05163428c012"  # five ids of nine bits, the lowest first
-    "00010004000000010010"  # log-probs in steps of 2^-11 nats: 256, 1024, 0, 256, 4096
+    "090d9203fe01"  # nine bits an id, 13 a code; 3 tokens, stopped, and 2, cut; rewards 1 and 0
+    # five words of 22 bits, the lowest first; above each id its log-prob in steps of 2^-11: 256, 1024, 0, 256, 4096
+    "0500c20200d200001400082c0120"
+)
+
+EXACT_V2 = bytes.fromhex(
+    "4d4f5447020029000000"
+    "9ba36b696d03a8747261696e2f3137aa74696e793a6c617267650301a439633166"
+    "09c39203fe920100"  # nine bits an id; exact; lengths; rewards one by one
+    "05163428c012"  # five ids
+    "000000be000000bf00000080000000be000000c0"  # -0.125, -0.5, -0, -0.125, -2
 )
 
 KINDS: tuple[Literal["compact", "exact"], ...] = ("compact", "exact")
@@ -124,7 +133,7 @@ def with_log_probs(group: Group, value: float) -> Group:
 
 
 def is_exact(payload: bytes) -> bool:
-    return bool(msgspec.msgpack.decode(header_of(payload))[8])
+    return int(msgspec.msgpack.decode(header_of(payload))[8]) == 0
 
 
 def reframe(payload: bytes, header: bytes) -> bytes:
@@ -143,10 +152,10 @@ def code_of(payload: bytes, limits: WireLimits = DEFAULTS) -> str:
     return caught.value.code
 
 
-def test_golden_bytes_of_version_2() -> None:
-    assert WIRE_VERSION == 2
-    assert encode_group(SMALL) == GOLDEN_V2
-    assert facts(decode_group(GOLDEN_V2)) == facts(SMALL)
+def test_golden_bytes_of_version_3() -> None:
+    assert WIRE_VERSION == 3
+    assert encode_group(SMALL) == GOLDEN_V3
+    assert facts(decode_group(GOLDEN_V3)) == facts(SMALL)
 
 
 @fuzz
@@ -198,13 +207,30 @@ def test_the_lowest_compact_log_prob() -> None:
 def test_both_kinds_of_one_group_differ_only_in_their_log_probs() -> None:
     exact = encode_group(SMALL, log_probs="exact")
     assert is_exact(exact)
-    assert not is_exact(GOLDEN_V2)
-    assert facts(decode_group(exact)) == facts(decode_group(GOLDEN_V2))
-    assert len(exact) == len(GOLDEN_V2) + 2 * SMALL.num_tokens
+    assert not is_exact(GOLDEN_V3)
+    assert facts(decode_group(exact)) == facts(decode_group(GOLDEN_V3))
+    assert len(exact) == len(GOLDEN_V3) - 14 + 6 + 4 * SMALL.num_tokens
+
+
+def test_an_archived_group_of_version_2_is_still_read() -> None:
+    group = decode_group(EXACT_V2, archived=True)
+    for found, sent in zip(group.rollouts, SMALL.rollouts, strict=True):
+        assert (found.token_ids.tolist(), found.finish_reason, found.reward) == (
+            sent.token_ids.tolist(),
+            sent.finish_reason,
+            sent.reward,
+        )
+        assert (found.logp_gen == sent.logp_gen).all()
+    assert (group.peer, group.round, group.sampler) == (SMALL.peer, SMALL.round, SMALL.sampler)
+    assert facts(decode_group(GOLDEN_V3, archived=True)) == facts(SMALL)
+    for position in range(10, len(EXACT_V2) - 20):  # no log-prob is wrong, but all else is
+        changed = EXACT_V2[:position] + bytes([EXACT_V2[position] ^ 0x90]) + EXACT_V2[position + 1 :]
+        with contextlib.suppress(WireError):
+            decode_group(changed, archived=True)
 
 
 def test_decoded_arrays_are_read_only_and_do_not_hold_the_payload() -> None:
-    for rollout in decode_group(GOLDEN_V2).rollouts:
+    for rollout in decode_group(GOLDEN_V3).rollouts:
         for array in (rollout.token_ids, rollout.logp_gen):
             assert not array.flags.writeable
             assert array.flags.aligned
@@ -219,28 +245,29 @@ def test_ids_take_the_fewest_bits(largest: int) -> None:
     rollout = dataclasses.replace(SMALL.rollouts[0], token_ids=np.array([0, largest, 1], np.uint32))
     payload = encode_group(dataclasses.replace(SMALL, rollouts=(rollout,)))
     bits = max(1, max(largest, 1).bit_length())
-    assert len(payload) == 10 + len(header_of(payload)) + -(-3 * bits // 8) + 3 * 2
+    code_bits = 11  # 0.5 nats are 2^10 steps
+    assert len(payload) == 10 + len(header_of(payload)) + -(-3 * (bits + code_bits) // 8)
     assert decode_group(payload).rollouts[0].token_ids.tolist() == [0, largest, 1]
 
 
-@pytest.mark.parametrize("version", [1, 7])
+@pytest.mark.parametrize("version", [1, 2, 7])
 def test_another_version_is_named(version: int) -> None:
-    payload = GOLDEN_V2[:4] + struct.pack("<H", version) + GOLDEN_V2[6:]
-    with pytest.raises(WireError, match=rf"version {version}, .*version 2") as caught:
+    payload = GOLDEN_V3[:4] + struct.pack("<H", version) + GOLDEN_V3[6:]
+    with pytest.raises(WireError, match=rf"version {version}, .*version 3") as caught:
         decode_group(payload)
     assert caught.value.code == "E-WIRE-02"
 
 
 def test_every_truncation_and_every_extension_is_malformed() -> None:
-    for end in range(len(GOLDEN_V2)):
-        assert code_of(GOLDEN_V2[:end]) == "E-WIRE-01"
-    assert code_of(GOLDEN_V2 + b"\0") == "E-WIRE-01"
+    for end in range(len(GOLDEN_V3)):
+        assert code_of(GOLDEN_V3[:end]) == "E-WIRE-01"
+    assert code_of(GOLDEN_V3 + b"\0") == "E-WIRE-01"
 
 
 def test_every_single_byte_change_gives_a_group_or_an_error() -> None:
-    for position in range(len(GOLDEN_V2)):
+    for position in range(len(GOLDEN_V3)):
         for value in range(256):
-            decode_or_reject(GOLDEN_V2[:position] + bytes([value]) + GOLDEN_V2[position + 1 :])
+            decode_or_reject(GOLDEN_V3[:position] + bytes([value]) + GOLDEN_V3[position + 1 :])
 
 
 def test_sizes_are_checked_before_anything_is_parsed() -> None:
@@ -250,19 +277,19 @@ def test_sizes_are_checked_before_anything_is_parsed() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        WireLimits(max_payload_bytes=len(GOLDEN_V2) - 1),
+        WireLimits(max_payload_bytes=len(GOLDEN_V3) - 1),
         WireLimits(max_group_size=1),
         WireLimits(max_completion_tokens=2),
         WireLimits(max_name_bytes=9),  # "tiny:large" has ten
     ],
 )
 def test_over_a_limit(limits: WireLimits) -> None:
-    assert code_of(GOLDEN_V2, limits) == "E-WIRE-03"
+    assert code_of(GOLDEN_V3, limits) == "E-WIRE-03"
 
 
 def test_at_the_limits() -> None:
-    limits = WireLimits(len(GOLDEN_V2), max_group_size=2, max_completion_tokens=3, max_name_bytes=10)
-    assert facts(decode_group(GOLDEN_V2, limits)) == facts(SMALL)
+    limits = WireLimits(len(GOLDEN_V3), max_group_size=2, max_completion_tokens=3, max_name_bytes=10)
+    assert facts(decode_group(GOLDEN_V3, limits)) == facts(SMALL)
 
 
 def with_ids(group: Group, *ids: int) -> Group:
@@ -273,22 +300,34 @@ def with_ids(group: Group, *ids: int) -> Group:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bits", [4, 5, 8, 9, 16, 32])
 def test_ids_in_more_bits_than_they_need_are_malformed(bits: int, kind: Literal["compact", "exact"]) -> None:
+    malformed_with(kind, 7, bits)
+
+
+@pytest.mark.parametrize("bits", [13, 16])
+def test_codes_in_more_bits_than_they_need_are_malformed(bits: int) -> None:
+    malformed_with("compact", 8, bits)
+
+
+def malformed_with(kind: Literal["compact", "exact"], field: int, bits: int) -> None:
+    """One id of 7 and a log-prob of -1, in words of as many bits as the header then says."""
     payload = encode_group(with_ids(SMALL, 7), log_probs=kind)
     assert decode_group(payload).rollouts[0].token_ids.tolist() == [7]
-    values = msgspec.msgpack.decode(header_of(payload))
-    values[7] = bits
-    wide = reframe(payload, msgspec.msgpack.encode(values))
-    ids_end = len(wide) - (2 if kind == "compact" else 4)
-    wide = wide[: ids_end - 1] + (7).to_bytes(-(-bits // 8), "little") + wide[ids_end:]
-    assert code_of(wide) == "E-WIRE-01"
+    header = header_of(payload)
+    values = msgspec.msgpack.decode(header)
+    values[field] = bits
+    id_bits, code_bits = values[7:9]
+    word = 7 | (2048 << id_bits if kind == "compact" else 0)
+    packed = word.to_bytes(-(-(id_bits + code_bits) // 8), "little")
+    rest = b"" if kind == "compact" else payload[-4:]
+    assert code_of(reframe(payload[: 10 + len(header)] + packed + rest, msgspec.msgpack.encode(values))) == "E-WIRE-01"
 
 
-def test_a_bit_set_behind_the_last_id_is_malformed() -> None:
-    payload = encode_group(with_ids(SMALL, 7, 1))  # 6 bits of a byte
+def test_a_bit_set_behind_the_last_word_is_malformed() -> None:
+    payload = encode_group(with_ids(SMALL, 7, 1))  # two words of 3 + 12 bits: 30 of 32
     assert decode_group(payload).rollouts[0].token_ids.tolist() == [7, 1]
     for bit in (6, 7):
         changed = bytearray(payload)
-        changed[-5] |= 1 << bit
+        changed[-1] |= 1 << bit
         assert code_of(bytes(changed)) == "E-WIRE-01"
 
 
@@ -298,7 +337,9 @@ def test_every_compact_code_is_canonical() -> None:
     logp = np.arange(num_codes, dtype=np.float32) * np.float32(-LOG_PROB_ERROR_NATS)
     group = dataclasses.replace(SMALL, rollouts=(Rollout(ids, logp, "stop", 1.0),))
     payload = encode_group(group)
-    assert payload[-2 * num_codes :] == np.arange(num_codes, dtype="<u2").tobytes()
+    bits = np.unpackbits(np.frombuffer(payload[10 + len(header_of(payload)) :], np.uint8), bitorder="little")
+    words = bits.reshape(num_codes, 17) @ (1 << np.arange(17))
+    assert words.tolist() == list(range(0, 2 * num_codes, 2))
     assert (decode_group(payload).rollouts[0].logp_gen == logp).all()
 
 
@@ -306,8 +347,8 @@ def test_every_compact_code_is_canonical() -> None:
 @given(st.binary(max_size=400))
 def test_random_bytes(payload: bytes) -> None:
     decode_or_reject(payload)
-    decode_or_reject(GOLDEN_V2[:10] + payload)
-    decode_or_reject(reframe(GOLDEN_V2, payload))
+    decode_or_reject(GOLDEN_V3[:10] + payload)
+    decode_or_reject(reframe(GOLDEN_V3, payload))
 
 
 @fuzz

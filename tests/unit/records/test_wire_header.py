@@ -55,7 +55,11 @@ VALUES = msgspec.msgpack.decode(HEADER)
         HEADER.replace(b"\x01\xa49c1f", b"\xca\x3f\x80\0\0\xa49c1f"),  # temperature 1 as a float32
         HEADER.replace(b"\x01\xa49c1f", b"\xcb\x3f\xf0\0\0\0\0\0\0\xa49c1f"),  # and as a float64
         HEADER.replace(b"\x01\xa49c1f", b"\xc3\xa49c1f"),  # and as true
-        msgspec.msgpack.encode([*VALUES[:-1], [1.0, 0]]),  # a whole reward as a float
+        msgspec.msgpack.encode([*VALUES[:-1], [1.0, 0.5]]),  # a whole reward as a float
+        msgspec.msgpack.encode([*VALUES[:-1], [1, 0]]),  # zeros and ones that are not bits of a number
+        msgspec.msgpack.encode([*VALUES[:-1], 4]),  # a bit without a rollout
+        msgspec.msgpack.encode([*VALUES[:-1], -1]),
+        msgspec.msgpack.encode([*VALUES[:-1], True]),
         msgspec.msgpack.encode([*VALUES[:-1], [2**53 + 1, 0]]),  # one that no float holds
         msgspec.msgpack.encode([*VALUES[:-1], [1, False]]),
         msgspec.msgpack.encode([*VALUES[:6], 2**60, *VALUES[7:], 0]),  # a field too many
@@ -72,17 +76,18 @@ VALUES = msgspec.msgpack.decode(HEADER)
         b"\xdd\xff\xff\xff\xff",
         b"\x91" * 1000,  # deeply nested
         b"\x9a" + HEADER[1:] + b"\x91" * 1000,
-        HEADER.replace(b"\xc2\x92", b"\xc2\xdd\xff\xff\xff\xff"),
+        HEADER.replace(b"\x0d\x92", b"\x0d\xdd\xff\xff\xff\xff"),
         msgspec.msgpack.encode([*VALUES[:9], [], []]),  # no rollout
         msgspec.msgpack.encode([*VALUES[:9], [3, 2], [1]]),  # one without a reward
         msgspec.msgpack.encode([*VALUES[:9], [5], [1, 0]]),
-        msgspec.msgpack.encode([*VALUES[:9], [0, 5], [1, 0]]),  # an empty rollout
-        msgspec.msgpack.encode([*VALUES[:9], [3, -(2**32)], [1, 0]]),
-        msgspec.msgpack.encode([*VALUES[:9], [3.0, 2], [1, 0]]),
-        msgspec.msgpack.encode([*VALUES[:9], [True, 4], [1, 0]]),
+        msgspec.msgpack.encode([*VALUES[:9], [0, 5], 1]),  # an empty rollout
+        msgspec.msgpack.encode([*VALUES[:9], [3, -(2**32)], 1]),
+        msgspec.msgpack.encode([*VALUES[:9], [3.0, 2], 1]),
+        msgspec.msgpack.encode([*VALUES[:9], [True, 4], 1]),
         msgspec.msgpack.encode([*VALUES[:9], [3, 2], [None, 0]]),
-        msgspec.msgpack.encode([*VALUES[:8], True, *VALUES[9:]]),  # exact, but too short for it
-        msgspec.msgpack.encode([*VALUES[:8], 0, *VALUES[9:]]),
+        msgspec.msgpack.encode([*VALUES[:8], True, *VALUES[9:]]),
+        msgspec.msgpack.encode([*VALUES[:8], 17, *VALUES[9:]]),
+        msgspec.msgpack.encode([*VALUES[:8], 0, *VALUES[9:]]),  # exact, but too short for it
         msgspec.msgpack.encode([*VALUES[:7], 0, *VALUES[8:]]),
         msgspec.msgpack.encode([*VALUES[:7], 8, *VALUES[8:]]),
         msgspec.msgpack.encode([*VALUES[:7], 33, *VALUES[8:]]),
@@ -112,7 +117,7 @@ def test_a_header_that_claims_to_be_huge(size: int) -> None:
 
 
 def test_lengths_of_a_few_gigabytes_allocate_nothing() -> None:
-    header = msgspec.msgpack.encode([*VALUES[:9], [2**32 - 1, 1 - 2**32] * 32, [1] * 64])
+    header = msgspec.msgpack.encode([*VALUES[:9], [2**32 - 1, 1 - 2**32] * 32, 2**64 - 1])
     assert code_of(reframe(header)) == "E-WIRE-03"
     assert code_of(reframe(header), WireLimits(max_completion_tokens=2**32)) == "E-WIRE-01"
 
@@ -128,6 +133,15 @@ def test_lengths_of_a_few_gigabytes_allocate_nothing() -> None:
 def test_every_fingerprint_comes_back_as_it_was(tokenizer: str) -> None:
     group = dataclasses.replace(SMALL, sampler=dataclasses.replace(SMALL.sampler, tokenizer=tokenizer))
     assert decode_group(encode_group(group)).sampler == group.sampler
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 130])
+@pytest.mark.parametrize("last", [0.0, 1.0, -0.0, 2.0, 0.5])
+def test_rewards_of_groups_of_any_size_come_back(count: int, last: float) -> None:
+    rewards = [float(number % 3 == 0) for number in range(count - 1)] + [last]
+    rollouts = tuple(dataclasses.replace(SMALL.rollouts[0], reward=reward) for reward in rewards)
+    decoded = decode_group(encode_group(dataclasses.replace(SMALL, rollouts=rollouts)), WireLimits(max_group_size=200))
+    assert list(map(repr, (rollout.reward for rollout in decoded.rollouts))) == list(map(repr, rewards))
 
 
 @pytest.mark.parametrize(
