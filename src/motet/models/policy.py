@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from motet.errors import EnvironmentFault
+from motet.errors import EnvironmentFault, UsageError
 from motet.models.attention import AttentionPlan, no_mask, try_plans
 from motet.models.lean import make_lean
 from motet.models.quiet import quiet_libraries
@@ -30,12 +30,15 @@ class Policy:
         causal: the Hugging Face causal language model inside it (the same object without an adapter).
         tokenizer: its tokenizer.
         device: where its weights lie.
+        commit: the hub's commit that it was loaded from, if it was.
+        own_attention: let the model take motet's attention if it can; False: it keeps the one it has.
 
     Attributes:
         takes_plans: True if this architecture computes attention as an `AttentionPlan` says: then rows can be packed
             and prompts shared. Without, rows are padded.
 
     Raises:
+        UsageError: E-MODEL-18 if tokens see later ones.
         EnvironmentFault: E-MODEL-03 if the logits are more than output layer times hidden states (times a known
             soft cap): motet would score such a model wrongly.
     """
@@ -48,8 +51,11 @@ class Policy:
         causal: PreTrainedModel,
         tokenizer: Tokenizer,
         device: torch.device,
+        commit: str | None = None,
+        own_attention: bool = True,
     ) -> None:
         self.label = label
+        self.commit = commit
         self.model = model.eval()  # dropout stays off in generation, scoring and the gradient pass alike
         self.tokenizer = tokenizer
         self.device = device
@@ -61,7 +67,7 @@ class Policy:
         self._check_head(causal)
         with quiet_libraries(), torch.no_grad():
             make_lean(causal)
-            self.takes_plans = try_plans(
+            self.takes_plans = own_attention and try_plans(
                 causal,
                 lambda token_ids, positions, plan: self.hidden_states(token_ids, positions, plan=plan),
                 text_config,
@@ -138,8 +144,18 @@ class Policy:
     def _check_head(self, causal: PreTrainedModel) -> None:
         token_ids = torch.arange(min(8, self.vocab_size), device=self.device)[None]
         expected = causal(input_ids=token_ids, use_cache=False).logits.float()
-        ours = self.logits(self.hidden_states(token_ids, torch.arange(token_ids.shape[1], device=self.device)[None]))
+        positions = torch.arange(token_ids.shape[1], device=self.device)[None]
+        hidden = self.hidden_states(token_ids, positions)
+        ours = self.logits(hidden)
         tolerance = 1e-4 if self.head.weight.dtype == torch.float32 else 5e-2
+        changed = torch.cat([token_ids[:, :-1], token_ids[:, :1]], dim=1)
+        without_last = self.hidden_states(changed, positions)[:, :-1]
+        if not torch.allclose(hidden[:, :-1], without_last, rtol=tolerance, atol=tolerance):
+            raise UsageError(
+                f"node.model {self.label!r}: its tokens see later ones, so it is no causal language model; motet "
+                "trains those only",
+                code="E-MODEL-18",
+            )
         if not torch.allclose(ours, expected, rtol=tolerance, atol=tolerance):
             raise EnvironmentFault(
                 f"{self.label}: its logits are not its output layer applied to its last hidden states "

@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from motet.errors import UsageError
-from motet.models import load_policy, tiny_path
+from motet.errors import EnvironmentFault, UsageError
+from motet.models import Workload, check_dtype, load_policy, tiny_path
 from motet.models.loading import resolve_device
 
 
@@ -29,12 +30,12 @@ def edit(path, **changes):
     path.write_text(json.dumps(content))
 
 
-def refused(name):
+def refused(name, code="E-MODEL-02"):
     with pytest.raises(UsageError) as caught:
         load_policy(str(name), device="cpu")
     message = str(caught.value)
     assert "\n" not in message
-    assert caught.value.code == "E-MODEL-02"
+    assert caught.value.code == code
     return message
 
 
@@ -85,8 +86,95 @@ def test_a_folder_without_a_model(tmp_path):
     assert "has no config.json" in refused(tmp_path)
 
 
+def test_an_adapter_without_its_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "an adapter without its model" in refused(tmp_path)
+
+
 def test_a_name_that_nobody_knows():
-    assert "no-such-owner/no-such-model" in refused("no-such-owner/no-such-model")
+    with pytest.raises(EnvironmentFault, match="no-such-owner/no-such-model") as caught:
+        load_policy("no-such-owner/no-such-model", device="cpu")
+    assert caught.value.code == "E-MODEL-09"
+
+
+def test_no_tokenizer(folder):
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    assert "no tokenizer" in refused(folder, "E-MODEL-11")
+
+
+def test_pickled_weights_are_not_opened(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "safetensors" in refused(folder)
+
+
+def test_code_of_a_model_is_not_run(folder):
+    (folder / "modeling.py").write_text("raise SystemExit")
+    edit(
+        folder / "config.json",
+        model_type="own",
+        auto_map={"AutoConfig": "modeling.C", "AutoModelForCausalLM": "modeling.M"},
+    )
+    assert "runs no code of models" in refused(folder, "E-MODEL-18")
+
+
+@pytest.mark.parametrize("kind", ["t5", "vit"])
+def test_a_model_of_another_kind(folder, kind):
+    edit(folder / "config.json", model_type=kind, architectures=None, is_encoder_decoder=kind == "t5")
+    message = refused(folder, "E-MODEL-18")
+    assert kind in message
+    assert "no causal language model" in message
+
+
+def test_a_model_whose_tokens_see_later_ones(folder):
+    config = AutoConfig.for_model(
+        "bert", vocab_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    (folder / "config.json").unlink()
+    model.save_pretrained(folder)
+    assert "see later ones" in refused(folder, "E-MODEL-18")
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_an_attention_of_the_library(attention):
+    policy, usual = (
+        load_policy("tiny:small", device="cpu", attention=attention),
+        load_policy("tiny:small", device="cpu"),
+    )
+    assert not policy.takes_plans
+    assert usual.takes_plans
+    assert policy.config._attn_implementation == attention
+    ids, positions = torch.arange(6)[None], torch.arange(6)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(policy.hidden_states(ids, positions), usual.hidden_states(ids, positions))
+
+
+def test_an_attention_that_is_not_here():
+    with pytest.raises(EnvironmentFault, match="flash_attention_2") as caught:
+        load_policy("tiny:small", device="cpu", attention="flash_attention_2")
+    assert caught.value.code == "E-MODEL-17"
+
+
+def test_half_precision_needs_a_gpu():
+    with pytest.raises(UsageError, match="fp16") as caught:
+        load_policy("tiny:small", device="cpu", dtype=torch.float16)
+    assert caught.value.code == "E-MODEL-15"
+    check_dtype(torch.bfloat16, torch.device("cpu"))
+
+
+def test_too_little_memory_is_said_before_the_weights_are_read(folder, monkeypatch):
+    monkeypatch.setattr("motet.models.loading._WORTH_A_LOOK", 1)
+    monkeypatch.setattr("motet.models.memory.free_memory", lambda _: 100_000)
+    (folder / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UsageError, match="GiB free") as caught:
+        load_policy(str(folder), device="cpu", workload=Workload())
+    assert caught.value.code == "E-MODEL-16"
+
+
+def test_nothing_is_printed(folder, capfd):
+    load_policy(str(folder), device="cpu", gradient_checkpointing=True)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -100,12 +188,11 @@ def test_a_name_that_nobody_knows():
         lambda folder: (folder / "model.safetensors").unlink(),
         lambda folder: (folder / "model.safetensors").write_bytes(b"nonsense"),
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:9999]),
-        lambda folder: [path.unlink() for path in folder.glob("tokenizer*")],
         lambda folder: (folder / "tokenizer.json").write_text('{"version": "1.0"}'),
         lambda folder: (folder / "tokenizer.json").write_text("{"),
     ],
     ids=["config-cut", "config-empty", "unknown-type", "other-shapes", "too-few-weights", "no-weights",
-         "weights-nonsense", "weights-cut", "no-tokenizer", "tokenizer-empty", "tokenizer-cut"],
+         "weights-nonsense", "weights-cut", "tokenizer-empty", "tokenizer-cut"],
 )  # fmt: skip
 def test_a_damaged_folder_is_one_line(folder, damage):
     damage(folder)
