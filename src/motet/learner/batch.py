@@ -59,6 +59,7 @@ def build_batch(
     prompt_ids: Callable[[str], Sequence[int]],
     joined: bool,
     scale_rewards: Scale = "std",
+    mask_truncated: bool = False,
 ) -> Batch:
     """Rows and advantages of a round.
 
@@ -68,6 +69,8 @@ def build_batch(
         prompt_ids: the receiver's own ids of the prompt with a given id.
         joined: horizontal collaboration: groups of one prompt and round are shares of one group, whoever sampled them.
         scale_rewards: "std" or "none".
+        mask_truncated: completions that were cut at the length limit get advantage 0; they count in their group's mean
+            and standard deviation.
 
     Raises:
         ValueError: if there is not a single rollout.
@@ -98,6 +101,9 @@ def build_batch(
         logp_gen_BT[row, : len(rollout.logp_gen)] = torch.from_numpy(rollout.logp_gen.copy())
     reward_B = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64)
     group_B = torch.tensor(group_numbers)
+    advantage_B = group_advantages(reward_B, group_B, scale=scale_rewards).float()
+    if mask_truncated:
+        advantage_B[torch.tensor([rollout.finish_reason == "length" for rollout in rollouts])] = 0.0
     return Batch(
         rollouts=rollouts,
         prompt_ids=prompts,
@@ -105,7 +111,7 @@ def build_batch(
         is_external_B=torch.tensor(external),
         group_B=group_B,
         reward_B=reward_B,
-        advantage_B=group_advantages(reward_B, group_B, scale=scale_rewards).float(),
+        advantage_B=advantage_B,
         temperature_B=torch.tensor(temperatures, dtype=torch.float32),
         length_B=length_B,
         logp_gen_BT=logp_gen_BT,

@@ -33,7 +33,7 @@ class Judged:
     num_clipped: int = 0
 
 
-def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Method) -> Judged:
+def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Method, *, scale: float = 1.0) -> Judged:
     """Judge external rows by the filter and add the gradient of what it keeps to the policy's parameters.
 
     There is one step to a batch, so logp_old is logp_theta: its very numbers, not those of an earlier pass that bf16
@@ -44,6 +44,7 @@ def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Meth
         batch: the whole batch; its size is the loss's denominator.
         rows: row numbers of the micro-batch, rows of one prompt together.
         method: the loss.
+        scale: what the gradient is multiplied by.
     """
     device = policy.device
     mask_nT = batch.mask_BT[rows].to(device)
@@ -82,7 +83,7 @@ def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Meth
             if not bool((result.keep_B & (advantage_n[part] != 0)).any()):
                 return None
             (gradient,) = torch.autograd.grad(result.loss, logp_theta)
-        return gradient[mask]
+        return gradient[mask] * scale
 
     layout = lay_out(batch, rows, packed=policy.takes_plans, device=device)
     hidden_MD = _predictors(policy, layout)

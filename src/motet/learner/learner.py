@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import torch
 
@@ -19,6 +19,7 @@ from motet.learner.optimizer import MasterOptimizer, OptimizerOptions
 from motet.models import Policy
 from motet.records import Group
 
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_SKIPPED_IN_A_ROW = 10
 _ENOUGH_TOKENS = 1024  # larger matrices are no faster on a processor; what they hold leaves its cache
 
@@ -55,6 +56,8 @@ class Counters(TypedDict):
     rounds: int
     policy_step: int
     skipped_in_a_row: int
+    loss_scale: NotRequired[int]
+    steps_at_loss_scale: NotRequired[int]
 
 
 class Learner:
@@ -66,7 +69,7 @@ class Learner:
         optimizer: the optimiser's options.
         prompt_ids: own ids of the prompt with a given id.
         joined: horizontal collaboration: groups of one prompt and round are shares of one group.
-        precision: what forward and backward compute in; casts the policy. Master weights are fp32 under both.
+        precision: what forward and backward compute in; casts the policy. Master weights are fp32 under all.
         max_batch_tokens: tokens of a micro-batch; bounds memory, changes no result.
     """
 
@@ -78,12 +81,12 @@ class Learner:
         optimizer: OptimizerOptions,
         prompt_ids: Callable[[str], Sequence[int]],
         joined: bool = False,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Literal["fp32", "bf16", "fp16"] = "fp32",
         max_batch_tokens: int = 4096,
     ) -> None:
         self.policy = policy
         self.method = method
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        dtype = _DTYPES[precision]
         self.optimizer = MasterOptimizer(policy.trainable(), optimizer, compute_dtype=dtype)
         policy.cast(dtype)
         self._prompt_ids = prompt_ids
@@ -104,6 +107,8 @@ class Learner:
             "rounds": self._rounds,
             "policy_step": self._policy_step,
             "skipped_in_a_row": self._skipped_in_a_row,
+            "loss_scale": self.optimizer.scale.value,
+            "steps_at_loss_scale": self.optimizer.scale.steps,
         }
 
     def restore_counters(self, counters: Counters) -> None:
@@ -111,6 +116,9 @@ class Learner:
         self._rounds = int(counters["rounds"])
         self._policy_step = int(counters["policy_step"])
         self._skipped_in_a_row = int(counters["skipped_in_a_row"])
+        scale = self.optimizer.scale
+        scale.value = int(counters.get("loss_scale", scale.value))
+        scale.steps = int(counters.get("steps_at_loss_scale", scale.steps))
 
     def learn(self, own: Sequence[Group], foreign: Sequence[Group]) -> StepReport:
         """Take one optimiser step, or none if nothing is left to learn from.
@@ -132,6 +140,7 @@ class Learner:
             prompt_ids=self._prompt_ids,
             joined=self._joined,
             scale_rewards=self.method.scale_rewards,
+            mask_truncated=self.method.truncated == "mask",
         )
         logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
         # What the filter drops whatever its KL needs no forward pass.
@@ -174,7 +183,7 @@ class Learner:
         )
         loss, num_clipped, num_tokens = 0.0, 0, 0
         for rows in slices:
-            judged = backward_rows(self.policy, batch, rows, self.method)
+            judged = backward_rows(self.policy, batch, rows, self.method, scale=self.optimizer.scale.value)
             self.optimizer.collect_gradients()
             logp_old_BT[rows] = judged.logp_old_nT.to(logp_old_BT)
             reason_B[rows] = judged.reason_n.cpu()

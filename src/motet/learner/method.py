@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from motet.core import Estimator, Level, Reduction, Rule, Scale, WeightKind
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The loss: arguments of `motet.core.ftis_loss`, and the advantages' scale."""
+    """The loss: arguments of `motet.core.ftis_loss`, and what makes the advantages.
+
+    Under `truncated = "mask"` a completion that was cut at the length limit has advantage 0, whoever sampled it; it
+    counts in its group's mean and standard deviation and in the loss's denominator all the same.
+    """
 
     weights: WeightKind = "truncated"
     rule: Rule = "either"
@@ -21,3 +26,4 @@ class Method:
     kl_estimator: Estimator = "k3"
     kl_reduction: Reduction = "sum"
     scale_rewards: Scale = "std"
+    truncated: Literal["score", "mask"] = "score"

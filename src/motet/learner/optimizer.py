@@ -9,6 +9,41 @@ from typing import Literal
 
 import torch
 
+_FIRST_SCALE = 2**16  # fp16's smallest number is about 2**-24
+_LARGEST_SCALE = 2**24
+_STEPS_UNTIL_LARGER = 200
+
+
+class LossScale:
+    """What an fp16 loss is multiplied by, so that small gradients do not become 0; 1 for other dtypes.
+
+    Halved when a gradient overflows, doubled after 200 steps without.
+
+    >>> scale = LossScale(torch.float16)
+    >>> scale.update(finite=False)
+    >>> scale.value
+    32768
+
+    Attributes:
+        value: a power of two.
+        steps: steps since it last changed.
+    """
+
+    def __init__(self, compute_dtype: torch.dtype) -> None:
+        self._needed = compute_dtype == torch.float16
+        self.value = _FIRST_SCALE if self._needed else 1
+        self.steps = 0
+
+    def update(self, *, finite: bool) -> None:
+        """Note how a step went."""
+        if not self._needed:
+            return
+        self.steps = self.steps + 1 if finite else 0
+        if not finite:
+            self.value = max(1, self.value // 2)
+        elif self.steps == _STEPS_UNTIL_LARGER:
+            self.value, self.steps = min(_LARGEST_SCALE, 2 * self.value), 0
+
 
 @dataclass(frozen=True, slots=True)
 class OptimizerOptions:
@@ -66,6 +101,7 @@ class MasterOptimizer:
         self, parameters: Mapping[str, torch.nn.Parameter], options: OptimizerOptions, *, compute_dtype: torch.dtype
     ) -> None:
         self.options = options
+        self.scale = LossScale(compute_dtype)
         self.names = list(parameters)
         self._compute = list(parameters.values())
         if compute_dtype == torch.float32:
@@ -77,14 +113,15 @@ class MasterOptimizer:
         )
 
     def collect_gradients(self) -> None:
-        """After each backward pass: move low-precision gradients into the masters'."""
+        """After each backward pass: move low-precision gradients, without their scale, into the masters'."""
         for master, parameter in zip(self.masters, self._compute, strict=True):
             if master is parameter or parameter.grad is None:
                 continue
+            gradient = parameter.grad.float().div_(self.scale.value)
             if master.grad is None:
-                master.grad = parameter.grad.float()
+                master.grad = gradient
             else:
-                master.grad.add_(parameter.grad)
+                master.grad.add_(gradient)
             parameter.grad = None
 
     def step(self, number: int) -> tuple[float, bool]:
@@ -95,6 +132,7 @@ class MasterOptimizer:
         """
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.options.max_grad_norm)
         finite = bool(torch.isfinite(norm))
+        self.scale.update(finite=finite)
         if finite:
             for group in self.adamw.param_groups:
                 group["lr"] = self.options.rate(number)
