@@ -29,6 +29,7 @@ VERBS: Final[Mapping[str, str]] = MappingProxyType(
         "demo": "watch two different models learn together, and compare with each alone",
         "swarm": "run all nodes of a run file on this machine",
         "eval": "measure the accuracy of a model on held-out prompts",
+        "export": "write a node's model as a Hugging Face folder with a model card",
         "bench": "measure motet beside the alternative: learner, sampler, wire, overlap, growth",
         "report": "write the HTML page of one run or several",
         "init": "write a commented run file to start from",

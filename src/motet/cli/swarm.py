@@ -9,7 +9,7 @@ from pathlib import Path
 
 from motet.cli.options import add_dry_run, add_json, add_run_file, add_set, write_results
 from motet.config import RunFile, dump_run_file, load_run_file
-from motet.journal import RunDir
+from motet.journal import RunDir, read_jsonl
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,19 +42,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _train(run_file: RunFile, *, clean: bool) -> RunDir:
     from motet.cli.claim import claimed, remove_run
+    from motet.cli.observers import Several
     from motet.cli.progress import make_progress
     from motet.cli.stopping import StopAfterRound
+    from motet.integrations import make_trackers
 
     path = Path(run_file.run.dir) / run_file.run.name
+    trackers = make_trackers(run_file.run.trackers, path, run_file.run.name, run_file.model_dump(exclude_none=True))
     with claimed(path), StopAfterRound() as stop:
         if clean:
             remove_run(path)
         run_dir = RunDir(path)
         done_before = run_dir.summary.exists()
-        with make_progress(run_dir) as progress:
+        with make_progress(run_dir) as progress, trackers:
             from motet.simulation import run_swarm  # takes seconds, in which something should be seen
 
-            outcome = run_swarm(run_file, observer=progress, should_stop=lambda: stop.asked)
+            observer = Several(progress, trackers) if run_file.run.trackers else progress
+            outcome = run_swarm(run_file, observer=observer, should_stop=lambda: stop.asked)
         if done_before:
             print(f"{path} was finished before; --clean deletes it and trains anew", file=sys.stderr)
         if not outcome.finished:
@@ -86,6 +90,11 @@ def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
                 "-" if node["bytes_per_token"] is None else f"{node['bytes_per_token']:.1f}",
             )
     make_console().print(table)
+    for event in read_jsonl(run_dir.events):
+        if event.get("kind") == "unscored":
+            print(f"note     node {event['node']}: completions without a score, the first: {event['text']}")
+        elif event.get("kind") == "warning":
+            print(f"note     {event['text']}")
     print(f"models   {run_dir.path / 'models'}")
     print(f"report   motet report {run_dir.path}")
     sys.stdout.flush()

@@ -1,8 +1,20 @@
-"""Held-out accuracy with its standard error.
+"""Held-out accuracy: pass@1 and pass@k with intervals, and what became of the completions that failed.
 
 Knows generators and tasks; knows neither learning nor peers.
 """
 
-from motet.evaluation.accuracy import Accuracy, Evaluation, Sample, evaluate
+from motet.evaluation.accuracy import OUTCOMES, SOLVED_FROM, Evaluation, Outcome, Sample, evaluate, outcome_of
+from motet.evaluation.estimators import Accuracy, pass_at_k, wilson
 
-__all__ = ["Accuracy", "Evaluation", "Sample", "evaluate"]
+__all__ = [
+    "OUTCOMES",
+    "SOLVED_FROM",
+    "Accuracy",
+    "Evaluation",
+    "Outcome",
+    "Sample",
+    "evaluate",
+    "outcome_of",
+    "pass_at_k",
+    "wilson",
+]

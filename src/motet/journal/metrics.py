@@ -27,14 +27,18 @@ class Metric:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("accuracy/test", "share", "held-out prompts solved, sampled once at the rollout temperature", "rises"),
+    Metric("accuracy/test", "share", "held-out prompts solved (reward of 1 or more) by one answer each", "rises"),
     Metric("accuracy/test/se", "share", "standard error of accuracy/test"),
     Metric("accuracy/test/num_prompts", "count", "held-out prompts that were asked"),
     Metric("accuracy/test/cut_share", "share", "held-out answers cut at the length limit", "near 0"),
-    Metric("accuracy/ood", "share", "out-of-distribution prompts solved, sampled once", "does not fall"),
+    Metric("accuracy/test/format_failures", "share", "held-out answers, not cut, without the task's format", "falls"),
+    Metric("accuracy/test/reward_mean", "reward", "mean reward of held-out answers; 0 where none could be computed"),
+    Metric("accuracy/ood", "share", "out-of-distribution prompts solved by one answer each", "does not fall"),
     Metric("accuracy/ood/se", "share", "standard error of accuracy/ood"),
     Metric("accuracy/ood/num_prompts", "count", "out-of-distribution prompts that were asked"),
     Metric("accuracy/ood/cut_share", "share", "out-of-distribution answers cut at the length limit", "near 0"),
+    Metric("accuracy/ood/format_failures", "share", "out-of-distribution answers, not cut, without the task's format"),
+    Metric("accuracy/ood/reward_mean", "reward", "mean reward of out-of-distribution answers"),
     Metric("reward/mean", "reward", "mean reward of all completions, own and external", "rises"),
     Metric("reward/own_mean", "reward", "mean reward of own completions", "rises"),
     Metric("reward/external_mean", "reward", "mean reward of external completions, as scored here"),

@@ -2,10 +2,14 @@
 
 <run>/
   config.toml               the resolved settings
+  identity.json             digests of task, tokenizer and prompts as the run began with them
   run.json                  versions, platform, seed, start: what marks the folder as a run
   metrics.jsonl             one row per round and node
   events.jsonl              what happened besides: joined, left, late, stopped, resumed
   summary.json              the result
+  best.json                 which checkpoint was the best at its examination, if run.keep_best
+  trackers.json             under which ids the trackers know the run, if there are any
+  tensorboard/              what the tracker of this name has written
   completions/<node>.jsonl  texts, for people
   checkpoints/round_<N>/    state after N rounds; `.round_<N>.partial` while it is being written
   archive/<node>.motet      every group that the node sampled
@@ -104,6 +108,11 @@ class RunDir:
         return self.path / "run.json"
 
     @property
+    def identity(self) -> Path:
+        """What each node learns from, as it was when the run began."""
+        return self.path / "identity.json"
+
+    @property
     def metrics(self) -> Path:
         """One row per round and node."""
         return self.path / "metrics.jsonl"
@@ -117,6 +126,16 @@ class RunDir:
     def summary(self) -> Path:
         """The result."""
         return self.path / "summary.json"
+
+    @property
+    def best(self) -> Path:
+        """Which checkpoint was the best."""
+        return self.path / "best.json"
+
+    @property
+    def trackers(self) -> Path:
+        """Ids of the run in trackers."""
+        return self.path / "trackers.json"
 
     @property
     def report_html(self) -> Path:
@@ -171,10 +190,25 @@ class RunDir:
         rounds = self.checkpoint_rounds()
         return self.checkpoint(rounds[-1]) if rounds else None
 
-    def prune_checkpoints(self, *, keep: int) -> None:
-        """Delete all but the newest `keep` checkpoints."""
+    def prune_checkpoints(self, *, keep: int, best: int | None = None) -> None:
+        """Delete all but the newest `keep` checkpoints and the one after `best` rounds."""
         for round in self.checkpoint_rounds()[:-keep]:
-            shutil.rmtree(self.checkpoint(round))
+            if round != best:
+                shutil.rmtree(self.checkpoint(round))
+
+    def note_best(self, round: int, *, accuracy: float) -> None:
+        """Write down that the checkpoint after `round` rounds is the best so far."""
+        write_json(self.best, {"round": round, "accuracy": accuracy})
+
+    def best_checkpoint(self) -> Path | None:
+        """Folder of the checkpoint that `note_best` named last; None without one, or if it is gone."""
+        try:
+            folder = self.checkpoint(int(json.loads(self.best.read_bytes())["round"]))
+        except OSError:
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UsageError(f"{self.best}: damaged; restore it from a copy", code="E-RUN-02") from error
+        return folder if folder.is_dir() else None
 
     @contextmanager
     def writing_checkpoint(self, round: int) -> Iterator[Path]:

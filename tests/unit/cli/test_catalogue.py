@@ -15,9 +15,17 @@ def used_codes() -> set[str]:
     return {
         code
         for path in SOURCES.rglob("*.py")
-        if path.name not in {"catalogue.py", "errors.py"}
+        if path.name != "errors.py" and path.parent.name != "catalogue"
         for code in re.findall(r'"(E-[A-Z]+-\d+)"', path.read_text(encoding="utf-8"))
     }
+
+
+def test_no_code_stands_in_two_areas() -> None:
+    areas = (SOURCES / "cli/catalogue").glob("*.py")
+    codes = [
+        code for path in areas for code in re.findall(r'^    "(E-[A-Z]+-\d+)": ', path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert sorted(codes) == sorted(CATALOGUE)
 
 
 def test_every_code_that_is_used_is_explained() -> None:

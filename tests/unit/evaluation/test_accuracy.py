@@ -1,36 +1,17 @@
-"""Pass@1 on held-out prompts, its standard error, and what is kept for reading."""
+"""Pass@1 and pass@k on held-out prompts, what became of each completion, and what is kept for reading."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from motet.evaluation import Accuracy, evaluate
+from motet.evaluation import OUTCOMES, Accuracy, evaluate, outcome_of, pass_at_k
 from motet.generation import Completion, HFGenerator
-from motet.tasks import Score
+from motet.tasks import Message, Score
 from motet.tasks.running_sums import RunningSums
-
-
-@given(st.lists(st.floats(-10, 10), min_size=2, max_size=50))
-def test_mean_and_standard_error(rewards):
-    accuracy = Accuracy.of(rewards)
-    assert accuracy.num_prompts == len(rewards)
-    assert accuracy.value == pytest.approx(float(np.mean(rewards)), abs=1e-9)
-    assert accuracy.se == pytest.approx(float(np.std(rewards, ddof=1)) / math.sqrt(len(rewards)), abs=1e-9)
-
-
-def test_one_prompt_has_no_error():
-    assert Accuracy.of([0.5]) == Accuracy(0.5, 0.0, 1)
-
-
-def test_no_prompt():
-    with pytest.raises(ValueError, match="at least one"):
-        Accuracy.of([])
 
 
 class Oracle:
@@ -74,6 +55,8 @@ def test_right_answers_are_counted(tokenizer):
     first, second, *_ = result.samples
     assert len(result.samples) == 12
     assert (first.prompt_id, first.prompt, first.reward) == ("test/0", task.prompt("test/0").text, 1.0)
+    assert (first.expected, first.extracted) == (task.prompt("test/0").answer, task.prompt("test/0").answer)
+    assert (first.outcome, first.is_cut, second.outcome) == ("solved", False, "wrong")
     assert first.completion.removesuffix(";") == task.solution(task.prompt("test/0")).removesuffix(";")
     assert (second.prompt_id, second.reward) == ("test/1", 0.0)
 
@@ -99,6 +82,8 @@ def test_an_answer_that_cannot_be_scored_counts_as_wrong(tokenizer):
     result = ask(Oracle(tokenizer, Silent()), tokenizer, Silent(), num_prompts=4)
     assert result.accuracy.value == 0.75
     assert result.samples[0].reward is None
+    assert result.samples[0].outcome == "unscored"
+    assert result.outcomes == {"solved": 0.75, "wrong": 0, "format": 0, "truncated": 0, "unscored": 0.25}
 
 
 def test_the_seed_decides(tiny_policy):
@@ -110,3 +95,84 @@ def test_the_seed_decides(tiny_policy):
     assert ask(generator, policy.tokenizer, task, temperature=0.0, seed=1) == ask(
         generator, policy.tokenizer, task, temperature=0.0, seed=2
     )
+
+
+def test_rewards_that_are_not_0_or_1_are_told_apart_from_what_is_solved(tokenizer):
+    class Partial(RunningSums):
+        """Half a point for every wrong answer, two for a right one; no format in one of four."""
+
+        def score(self, prompt, completions):
+            number = int(prompt.id.rpartition("/")[2])
+            parts = {"format": float(number % 4 != 1)}
+            return [Score(2.0 if s.value else 0.5, parts=parts) for s in super().score(prompt, completions)]
+
+    result = ask(Oracle(tokenizer, Partial()), tokenizer, Partial())
+    assert result.accuracy == Accuracy.of([1.0, 0.0] * 10)
+    assert result.reward == Accuracy.of([2.0, 0.5] * 10)
+    assert result.outcomes == {"solved": 0.5, "wrong": 0, "format": 0.25, "truncated": 0.25, "unscored": 0}
+    assert result.metrics() == {
+        "": 0.5,
+        "/se": result.accuracy.se,
+        "/num_prompts": 20,
+        "/cut_share": 0.25,
+        "/format_failures": 0.25,
+        "/reward_mean": 1.25,
+    }
+
+
+@pytest.mark.parametrize(
+    ("score", "is_cut", "outcome"),
+    [
+        (None, True, "unscored"),
+        (Score(1.0), True, "solved"),
+        (Score(1.5, parts={"format": 0.0}), False, "solved"),
+        (Score(0.999), True, "truncated"),
+        (Score(0.0, parts={"format": 0.0}), True, "truncated"),
+        (Score(0.0, parts={"format": 0.0, "answer": 1.0}), False, "format"),
+        (Score(0.0, parts={"format": 1.0}), False, "wrong"),
+        (Score(-1.0), False, "wrong"),
+    ],
+)
+def test_each_completion_has_one_outcome(score, is_cut, outcome):
+    assert outcome_of(score, is_cut=is_cut) == outcome
+    assert outcome in OUTCOMES
+
+
+def test_several_completions_of_each_prompt(tiny_policy):
+    policy = tiny_policy()
+    task = RunningSums()
+    options = {"num_completions": 6, "num_prompts": 8, "num_kept": None}
+    result = ask(HFGenerator(policy), policy.tokenizer, task, **options)
+    assert len(result.samples) == 48
+    groups = [result.samples[start : start + 6] for start in range(0, 48, 6)]
+    assert [group[0].prompt_id for group in groups] == [f"test/{index}" for index in range(8)]
+    solved = [sum(sample.outcome == "solved" for sample in group) for group in groups]
+    assert list(result.num_solved) == solved
+    assert 0 < sum(solved) < 48
+    assert result.accuracy == Accuracy.of([number / 6 for number in solved])
+    assert result.pass_at(1).value == pytest.approx(result.accuracy.value)
+    assert result.pass_at(3) == Accuracy.of([pass_at_k(6, number, 3) for number in solved])
+    assert result.pass_at(6).value == sum(number > 0 for number in solved) / 8
+    assert (result.accuracy.interval, result.pass_at(6).interval) == ("normal", "wilson")
+    with pytest.raises(ValueError, match="pass@7"):
+        result.pass_at(7)
+
+
+def test_the_chat_of_a_prompt_reaches_the_tokenizer(tokenizer):
+    chat = (Message("user", "3+4="),)
+    asked = []
+
+    class Chat(RunningSums):
+        def prompt(self, prompt_id):
+            return replace(super().prompt(prompt_id), messages=chat)
+
+    class Recording:
+        def encode_prompt(self, text, messages=()):
+            asked.append((text, messages))
+            return tokenizer.encode_prompt(text)
+
+        def decode_completion(self, token_ids):
+            return tokenizer.decode_completion(token_ids)
+
+    ask(Oracle(tokenizer, RunningSums()), Recording(), Chat(), num_prompts=1)
+    assert asked == [(RunningSums().prompt("test/0").text, chat)]

@@ -161,3 +161,38 @@ def test_a_checkpoint_replaces_one_of_the_same_round_and_leftovers(run: RunDir) 
             (folder / text).touch()
     assert [entry.name for entry in run.checkpoint(3).iterdir()] == ["second"]
     assert [entry.name for entry in run.checkpoints_dir.iterdir()] == ["round_3"]
+
+
+def with_checkpoints(run: RunDir, *rounds: int) -> RunDir:
+    for round in rounds:
+        run.checkpoint(round).mkdir()
+    return run
+
+
+def test_pruning_spares_the_latest_and_the_best(run: RunDir) -> None:
+    with_checkpoints(run, 1, 2, 3, 10).prune_checkpoints(keep=2, best=1)
+    assert run.checkpoint_rounds() == [1, 3, 10]
+    run.prune_checkpoints(keep=1, best=10)
+    assert run.checkpoint_rounds() == [10]
+
+
+def test_the_best_is_the_one_noted_last(run: RunDir) -> None:
+    assert run.best_checkpoint() is None
+    with_checkpoints(run, 1, 2)
+    run.note_best(1, accuracy=0.5)
+    run.note_best(2, accuracy=0.6)
+    assert run.best_checkpoint() == run.checkpoint(2)
+    assert json.loads(run.best.read_text()) == {"round": 2, "accuracy": 0.6}
+
+
+def test_a_best_that_is_gone_is_none(run: RunDir) -> None:
+    run.note_best(7, accuracy=0.5)
+    assert run.best_checkpoint() is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"round": "x"}'])
+def test_a_damaged_note_of_the_best(run: RunDir, text: str) -> None:
+    run.best.write_text(text)
+    with pytest.raises(UsageError, match="damaged") as error:
+        run.best_checkpoint()
+    assert code_of(error) == "E-RUN-02"
