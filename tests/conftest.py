@@ -129,6 +129,8 @@ def make_run(tmp_path: Path) -> Callable[..., RunFile]:
             "learner": {"learning_rate": 1e-3},
             "evaluation": {"every": 2, "num_prompts": 4, "final_num_prompts": 6},
         }
+        if "name" in sections.get("task", {}):
+            del defaults["task"]  # those are of the sums
         named = nodes or {"ann": "tiny:small", "bob": "tiny:small"}
         merged = {key: {**defaults.get(key, {}), **sections.get(key, {})} for key in {*defaults, *sections}}
         node = [{"name": name, "model": model, "device": "cpu"} for name, model in named.items()]

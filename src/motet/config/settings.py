@@ -48,10 +48,11 @@ class TaskSettings(Section):
     """What is learned."""
 
     name: str = "running_sums"
-    """\"running_sums", "gsm8k", "math500", "gym:<name>", the name of an installed task, or a JSON-lines file.
+    """\"running_sums", "gsm8k", "math500", "gym:<name>", an installed task, "file.py:Class", or a JSON-lines file.
     gsm8k and math500 come from the hub, or from a folder: "gsm8k:<folder>"."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of a gym:<name> (those of reasoning-gym) or of an installed task."""
+    """Arguments of a gym:<name> (those of reasoning-gym, and answer = "auto", "tag", "last_number" or "text"), or of a
+    task of your own."""
     ood: str | None = None
     """Another task, named as `name` is, whose test prompts are the out-of-distribution ones."""
     ood_arguments: dict[str, Any] = Field(default_factory=dict)
@@ -71,7 +72,7 @@ class TaskSettings(Section):
     answer_column: str | None = None
     """JSON lines: key of the answer. Without it: answer, solution or target, whichever the file has."""
     reward: str = "exact"
-    """JSON lines: "exact", "numeric", "math", or "module:function" / "file.py:function" in TRL's signature."""
+    """JSON lines: "exact", "numeric", "math", "boxed", or "module:function" / "file.py:function" in TRL's signature."""
 
 
 class PromptSettings(Section):

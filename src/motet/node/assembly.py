@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from motet.admission import Gate, GateRules
 from motet.config import NodeSettings, RunFile
-from motet.generation import HFGenerator
+from motet.errors import UsageError
+from motet.generation import Generator, HFGenerator, VLLMGenerator
 from motet.learner import Learner, Method, OptimizerOptions
-from motet.models import Policy, load_policy
+from motet.models import Policy, PromptStyle, Workload, load_policy
 from motet.models.lora import LoraOptions
 from motet.node.examiner import Examiner
 from motet.node.node import Node
@@ -19,7 +21,7 @@ from motet.node.production import Ahead, OnTime, Production
 from motet.node.sampling import Sampler, derived_seed, prompt_encoder
 from motet.records import Archive, WireLimits
 from motet.swarm import Assignment, Exchange, Ledger, MemoryHub, hubs_for
-from motet.tasks import Prompt, Score, Split, Task, load_task
+from motet.tasks import Task, load_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,12 @@ def assemble_member(run: RunFile, name: str, task: Task, *, exchange: Exchange, 
         num_train_prompts=task.num_prompts("train"),
         collaboration=run.swarm.collaboration,
     )
-    if run.rollout.ahead:
-        task = _OneAtATime(task)
-    learner = _learner(run, policy, prompt_encoder(policy.tokenizer, task))
+    learner = _learner(run, settings, policy, prompt_encoder(policy.tokenizer, task))
+    generator = _generator(settings, policy, learner)
     node = Node(
         name,
         assignment=assignment,
-        production=_production(run, name, policy, task, assignment=assignment, learner=learner),
+        production=_production(run, name, policy, task, generator, assignment=assignment, learner=learner),
         exchange=exchange,
         gate=_gate(run, name, policy, task, assignment=assignment, swarm=swarm),
         learner=learner,
@@ -108,7 +109,7 @@ def assemble_member(run: RunFile, name: str, task: Task, *, exchange: Exchange, 
         max_lag=_max_lag(run),
         log_probs=run.swarm.log_probs,
     )
-    return Member(node, policy, examiner_of(run, policy, task))
+    return Member(node, policy, _examiner(run, policy, task, generator))
 
 
 def task_of(run: RunFile) -> Task:
@@ -116,31 +117,98 @@ def task_of(run: RunFile) -> Task:
     return load_task(**run.task.model_dump())
 
 
-def policy_of(run: RunFile, settings: NodeSettings) -> Policy:
-    """A node's model in fp32, with its adapter if it trains one."""
+def policy_of(run: RunFile, settings: NodeSettings, *, trains: bool = True) -> Policy:
+    """A node's model in fp32, with its adapter if it trains one.
+
+    Args:
+        run: the settings.
+        settings: the node's.
+        trains: False for a policy that is only asked; memory for training is not needed then.
+    """
     lora = settings.lora
     return load_policy(
         settings.model,
         device=settings.device,
         lora=None if lora is None else LoraOptions(lora.rank, lora.alpha, lora.target_modules),
+        peft=settings.peft,
+        freeze=settings.freeze,
         seed=derived_seed(run.run.seed, "adapter", settings.name),
+        style=_prompt_style(run),
+        revision=settings.revision,
+        attention=settings.attention,
+        gradient_checkpointing=run.learner.gradient_checkpointing,
+        workload=_workload(run, settings) if trains else None,
     )
 
 
-def examiner_of(run: RunFile, policy: Policy, task: Task) -> Examiner:
+def _workload(run: RunFile, settings: NodeSettings) -> Workload:
+    """What the memory of a node is used for, for the estimate before its model is loaded."""
+    rollout, learner = run.rollout, run.learner
+    num_nodes = len(run.node) if run.shares_groups else 1
+    return Workload(
+        precision=_precision(run, settings),
+        batch_tokens=learner.max_batch_tokens,
+        rows=max(1, rollout.prompts_per_round * rollout.group_size // num_nodes),
+        gradient_checkpointing=learner.gradient_checkpointing,
+    )
+
+
+def _precision(run: RunFile, settings: NodeSettings) -> Literal["fp32", "bf16", "fp16"]:
+    return settings.precision or run.learner.precision
+
+
+def _prompt_style(run: RunFile) -> PromptStyle:
+    prompt = run.prompt
+    template = None
+    if prompt.template is not None:
+        try:
+            template = Path(prompt.template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "is not UTF-8 text"
+            raise UsageError(f"prompt.template: cannot read {prompt.template}: {why}", code="E-MODEL-12") from error
+    return PromptStyle(
+        format=prompt.format, system=prompt.system, template=template, template_arguments=prompt.template_arguments
+    )
+
+
+def _generator(settings: NodeSettings, policy: Policy, learner: Learner) -> Generator:
+    generation = settings.generation
+    if generation.engine == "hf":
+        return HFGenerator(policy)
+    return VLLMGenerator(
+        policy,
+        generation.url,
+        refresh_dir=None if generation.refresh_dir is None else Path(generation.refresh_dir),
+        policy_step=lambda: learner.policy_step,
+        timeout_s=generation.timeout_s,
+    )
+
+
+def _examiner(run: RunFile, policy: Policy, task: Task, generator: Generator) -> Examiner:
     """The held-out examinations of a node."""
     return Examiner(
         seed=run.run.seed,
-        generator=HFGenerator(policy),
+        generator=generator,
         tokenizer=policy.tokenizer,
         task=task,
         max_new_tokens=run.rollout.max_new_tokens,
-        temperature=run.rollout.temperature,
+        temperature=_exam_temperature(run),
     )
 
 
+def _exam_temperature(run: RunFile) -> float:
+    return run.rollout.temperature if run.evaluation.temperature is None else run.evaluation.temperature
+
+
 def _production(
-    run: RunFile, name: str, policy: Policy, task: Task, *, assignment: Assignment, learner: Learner
+    run: RunFile,
+    name: str,
+    policy: Policy,
+    task: Task,
+    generator: Generator,
+    *,
+    assignment: Assignment,
+    learner: Learner,
 ) -> Production:
     """Called after the learner was made: it has cast the policy to what it computes in."""
 
@@ -148,10 +216,10 @@ def _production(
         return learner.policy_step
 
     if not run.rollout.ahead:
-        return OnTime(_sampler(run, name, policy, task), assignment=assignment, policy_step=policy_step)
+        return OnTime(_sampler(run, name, policy, task, generator), assignment=assignment, policy_step=policy_step)
     twin = copy.deepcopy(policy)
     return Ahead(
-        _sampler(run, name, twin, task),
+        _sampler(run, name, twin, task, HFGenerator(twin)),
         assignment=assignment,
         policy_step=policy_step,
         policy=policy,
@@ -160,20 +228,23 @@ def _production(
     )
 
 
-def _sampler(run: RunFile, name: str, policy: Policy, task: Task) -> Sampler:
+def _sampler(run: RunFile, name: str, policy: Policy, task: Task, generator: Generator) -> Sampler:
     return Sampler(
         name,
         seed=run.run.seed,
         policy=policy,
-        generator=HFGenerator(policy),
+        generator=generator,
         task=task,
         max_new_tokens=run.rollout.max_new_tokens,
         temperature=run.rollout.temperature,
     )
 
 
-def _learner(run: RunFile, policy: Policy, prompt_ids: Callable[[str], Sequence[int]]) -> Learner:
+def _learner(
+    run: RunFile, settings: NodeSettings, policy: Policy, prompt_ids: Callable[[str], Sequence[int]]
+) -> Learner:
     method, learner = run.method, run.learner
+    learning_rate = settings.learning_rate or learner.learning_rate
     return Learner(
         policy,
         method=Method(
@@ -187,17 +258,18 @@ def _learner(run: RunFile, policy: Policy, prompt_ids: Callable[[str], Sequence[
             kl_estimator=method.kl_estimator,
             kl_reduction=method.kl_reduction,
             scale_rewards=method.scale_rewards,
+            truncated=run.rollout.truncated,
         ),
         optimizer=OptimizerOptions(
-            learning_rate=learner.learning_rate,
+            learning_rate=learning_rate,
             num_steps=run.run.rounds,
             schedule=learner.schedule,
-            final_learning_rate=learner.final_learning_rate,
+            final_learning_rate=learner.final_learning_rate * learning_rate / learner.learning_rate,
             warmup_steps=learner.warmup_rounds,
             weight_decay=learner.weight_decay,
             max_grad_norm=learner.max_grad_norm,
         ),
-        precision=learner.precision,
+        precision=_precision(run, settings),
         prompt_ids=prompt_ids,
         joined=run.swarm.collaboration == "horizontal",
         max_batch_tokens=learner.max_batch_tokens,
@@ -226,29 +298,3 @@ def _gate(run: RunFile, name: str, policy: Policy, task: Task, *, assignment: As
 
 def _max_lag(run: RunFile) -> int | None:
     return run.swarm.max_lag if run.swarm.pace == "free" else None
-
-
-class _OneAtATime:
-    """A task whose rewards two threads may ask for: functions of the user's are called by one of them at a time."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._scoring = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._task.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self._task.fingerprint
-
-    def num_prompts(self, split: Split) -> int:
-        return self._task.num_prompts(split)
-
-    def prompt(self, prompt_id: str) -> Prompt:
-        return self._task.prompt(prompt_id)
-
-    def score(self, prompt: Prompt, completions: Sequence[str]) -> list[Score | None]:
-        with self._scoring:
-            return self._task.score(prompt, completions)

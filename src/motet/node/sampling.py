@@ -83,7 +83,8 @@ def prompt_encoder(tokenizer: Tokenizer, task: Task) -> Callable[[str], tuple[in
 
     @lru_cache(maxsize=4096)
     def encode(prompt_id: str) -> tuple[int, ...]:
-        return tuple(tokenizer.encode_prompt(task.prompt(prompt_id).text))
+        prompt = task.prompt(prompt_id)
+        return tuple(tokenizer.encode_prompt(prompt.text, prompt.messages))
 
     return encode
 

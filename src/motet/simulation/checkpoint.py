@@ -8,18 +8,19 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from motet.config import RunFile, all_settings, dump_run_file
 from motet.errors import RunFailed, UsageError
-from motet.journal import RunDir, keep_rounds_below, write_json
+from motet.journal import RunDir, keep_rounds_below, read_jsonl, write_json
 from motet.simulation.crew import Crew
 from motet.swarm import HubState, MemoryHub, Parcel
 
-_KEPT_CHECKPOINTS = 2
 _STATE_FILE = "swarm.json"
-# Where a run lies and how its groups travel may change between two parts of it: neither decides what is learned.
-_MAY_CHANGE = frozenset({"run.dir", "swarm.transport"})
+# What may change between two parts of a run, since it does not decide what is learned: where the run lies, how its
+# groups travel, what is kept of it and who else is told.
+_MAY_CHANGE = frozenset({"run.dir", "run.keep_checkpoints", "run.keep_best", "run.trackers", "swarm.transport"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class Position:
     seconds: float
     archive_bytes: Mapping[str, int]
     nodes: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best checkpoint so far: after how many rounds, and its mean held-out accuracy over the nodes."""
+
+    rounds_done: int
+    accuracy: float
 
 
 def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
@@ -78,8 +87,10 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
     return run_dir, position
 
 
-def save(run_dir: RunDir, crew: Crew, *, rounds_done: int, seconds: float) -> None:
-    """Write a checkpoint aside, rename it, and remove all but the last two."""
+def save(
+    run_dir: RunDir, crew: Crew, *, rounds_done: int, seconds: float, keep: int = 2, keep_best: bool = False
+) -> None:
+    """Write a checkpoint aside, rename it, and remove all but the last `keep` and, if it is wanted, the best."""
     with run_dir.writing_checkpoint(rounds_done) as folder:
         kept = crew.save(folder)
         state = {
@@ -97,7 +108,24 @@ def save(run_dir: RunDir, crew: Crew, *, rounds_done: int, seconds: float) -> No
             },
         }
         write_json(folder / _STATE_FILE, state)
-    run_dir.prune_checkpoints(keep=_KEPT_CHECKPOINTS)
+    best = find_best(run_dir) if keep_best else None
+    if best is not None:
+        run_dir.note_best(best.rounds_done, accuracy=best.accuracy)
+    run_dir.prune_checkpoints(keep=keep, best=None if best is None else best.rounds_done)
+
+
+def find_best(run_dir: RunDir) -> Best | None:
+    """The checkpoint on disk that did best when it was examined; of equals the earliest.
+
+    What counts is the mean of accuracy/test over the nodes. None if no checkpoint has been examined. It follows from
+    the journal alone, so a run that was interrupted finds the same one.
+    """
+    marks: dict[int, list[float]] = {}
+    for row in read_jsonl(run_dir.metrics):
+        if "accuracy/test" in row:
+            marks.setdefault(int(row["round"]) + 1, []).append(float(row["accuracy/test"]))
+    examined = [Best(done, fmean(marks[done])) for done in run_dir.checkpoint_rounds() if done in marks]
+    return max(examined, key=lambda best: best.accuracy, default=None)
 
 
 def restore_hubs(position: Position, hubs: Mapping[str, MemoryHub]) -> None:

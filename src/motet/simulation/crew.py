@@ -18,11 +18,13 @@ class Turn(msgspec.Struct, frozen=True):
         round: its number.
         metrics: numbers by metric name.
         samples: rows for the journal of completions.
+        fault: why a completion could not be scored, the first time that it happens.
     """
 
     round: int
     metrics: dict[str, int | float]
     samples: list[dict[str, Any]]
+    fault: str | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -59,6 +61,24 @@ class Facts(msgspec.Struct, frozen=True):
     ledger: dict[str, Any]
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """What must agree between nodes that learn from one another, and between two parts of a run.
+
+    Attributes:
+        task: fingerprint of the task: prompts, answers, rewards.
+        tokenizer: fingerprint of the tokenizer.
+        prompts: digest of the token ids of prompts, chat template and system message included.
+        example: the first prompt as the model sees it, for people.
+        commit: of a model that came from the hub.
+    """
+
+    task: str
+    tokenizer: str
+    prompts: str
+    example: str
+    commit: str | None = None
+
+
 class Report(Protocol):
     """Whom a crew tells what happens, while it happens."""
 
@@ -77,6 +97,11 @@ class Crew(Protocol):
     @property
     def hubs(self) -> Mapping[str, MemoryHub]:
         """Where each node meets the others."""
+        ...
+
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """What each node learns from."""
         ...
 
     def examine(self, report: Report) -> None:

@@ -14,7 +14,7 @@ from motet.journal import RunDir
 from motet.node import Phase, assemble_nodes
 from motet.records import Archive
 from motet.simulation.checkpoint import Position, restore_hubs
-from motet.simulation.crew import Facts, Kept, Report, Turn
+from motet.simulation.crew import Facts, Identity, Kept, Report, Turn
 from motet.simulation.schedule import BEFORE_TRAINING
 from motet.simulation.station import EVALUATE, Station, use_threads
 from motet.swarm import MemoryHub
@@ -40,7 +40,7 @@ class LocalCrew:
         }
         self._assembly = assemble_nodes(run, archives=archives)
         self._stations = {
-            name: Station(run, member, task=self._assembly.task.name) for name, member in self._assembly.members.items()
+            name: Station(run, member, task=self._assembly.task) for name, member in self._assembly.members.items()
         }
         for name, station in self._stations.items():
             stack.callback(station.close)
@@ -53,6 +53,11 @@ class LocalCrew:
     def hubs(self) -> Mapping[str, MemoryHub]:
         """Where each node meets the others."""
         return self._assembly.hubs
+
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """What each node learns from."""
+        return {name: station.identity() for name, station in self._stations.items()}
 
     def examine(self, report: Report) -> None:
         """Examine every node before training."""

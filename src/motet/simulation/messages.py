@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from motet.simulation.crew import Facts, Kept, Turn
+from motet.simulation.crew import Facts, Identity, Kept, Turn
 
 
 class Examine(msgspec.Struct, tag="examine", frozen=True):
@@ -31,6 +31,8 @@ class Finish(msgspec.Struct, tag="finish", frozen=True):
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
     """The model is loaded, and a checkpoint restored if there was one."""
+
+    identity: Identity
 
 
 class Begins(msgspec.Struct, tag="begins", frozen=True):

@@ -106,7 +106,7 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
         station = _station(job, run, archive)
         if position is not None:
             station.restore(position, job.name)
-        yield Ready()
+        yield Ready(station.identity())
         held_since = perf_counter()
         while True:
             match orders.get():
@@ -130,7 +130,7 @@ def _station(job: Job, run: RunFile, archive: Archive) -> Station:
     use_threads(run, num_processes=len(run.node))
     task = task_of(run)
     exchange = PipeExchange(job.name, job.exchange)
-    return Station(run, assemble_member(run, job.name, task, exchange=exchange, archive=archive), task=task.name)
+    return Station(run, assemble_member(run, job.name, task, exchange=exchange, archive=archive), task=task)
 
 
 def _play(station: Station, round: int, held_since: float) -> Iterator[Answer]:

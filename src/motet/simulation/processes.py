@@ -24,7 +24,7 @@ from motet.config import RunFile, dump_run_file
 from motet.errors import EnvironmentFault, MotetError, RunFailed, UsageError
 from motet.journal import RunDir
 from motet.simulation.checkpoint import Position, restore_hubs
-from motet.simulation.crew import Facts, Kept, Report
+from motet.simulation.crew import Facts, Identity, Kept, Report
 from motet.simulation.messages import (
     Answer,
     Begins,
@@ -90,12 +90,17 @@ class ProcessCrew:
                 self._start(node.name, position)
         if position is not None:
             restore_hubs(position, self._hubs)
-        self._answers_of(Ready)
+        self._identities = {name: ready.identity for name, ready in self._answers_of(Ready).items()}
 
     @property
     def hubs(self) -> Mapping[str, MemoryHub]:
         """Where each node meets the others."""
         return self._hubs
+
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """What each node learns from."""
+        return self._identities
 
     def examine(self, report: Report) -> None:
         """Examine every node before training, all at once."""

@@ -16,11 +16,13 @@ from motet.learner import load_learner, save_learner
 from motet.node import Member, Stock
 from motet.records import WireLimits, decode_group, encode_group
 from motet.simulation.checkpoint import Position, damaged
-from motet.simulation.crew import Facts, Kept, Turn
+from motet.simulation.crew import Facts, Identity, Kept, Turn
 from motet.simulation.schedule import exam_prompts
 from motet.swarm import Ledger
+from motet.tasks import Task, faults_of
 
 EVALUATE: Final = "evaluate"
+_IDENTITY_PROMPTS = 64
 _PHASES: Final = ("generate", "publish", "wait", "admit", "learn", "evaluate")
 # A checkpoint is our own file: whatever was sampled must be readable.
 _LIMITS = WireLimits(max_payload_bytes=2**32, max_group_size=2**20, max_completion_tokens=2**32, max_name_bytes=2**16)
@@ -32,13 +34,27 @@ class Station:
     Args:
         run: the settings.
         member: the node with its model and its examinations.
-        task: name of the task.
+        task: what it learns.
     """
 
-    def __init__(self, run: RunFile, member: Member, *, task: str) -> None:
+    def __init__(self, run: RunFile, member: Member, *, task: Task) -> None:
         self._run = run
         self._member = member
         self._task = task
+        self._told_fault = False
+
+    def identity(self) -> Identity:
+        """What this node learns from."""
+        policy, task = self._member.policy, self._task
+        count = min(_IDENTITY_PROMPTS, task.num_prompts("train"))
+        prompts = [task.prompt(f"train/{index}") for index in range(count)]
+        return Identity(
+            task=task.fingerprint,
+            tokenizer=policy.tokenizer.fingerprint,
+            prompts=policy.tokenizer.prompts_digest((prompt.text, prompt.messages) for prompt in prompts),
+            example=policy.tokenizer.render_prompt(prompts[0].text, prompts[0].messages),
+            commit=policy.commit,
+        )
 
     def play(self, round: int, *, held_since: float | None = None) -> Steps[str, None, Turn]:
         """A round and the examination after it, if one is due; pauses before each phase.
@@ -60,7 +76,7 @@ class Station:
             samples = examined.samples
         round_s = sum(metrics.get(f"time/{phase}_s", 0.0) for phase in _PHASES)
         metrics["time/idle_share"] = metrics["time/idle_s"] / round_s
-        return Turn(round, {name: _plain(value) for name, value in metrics.items()}, samples)
+        return Turn(round, {name: _plain(value) for name, value in metrics.items()}, samples, self._new_fault())
 
     def examine(self, round: int) -> Turn:
         """Held-out accuracy, and the texts of the first completions."""
@@ -69,10 +85,7 @@ class Station:
         metrics: dict[str, int | float] = {"time/evaluate_s": perf_counter() - start}
         samples: list[dict[str, Any]] = []
         for split, result in results.items():
-            metrics[f"accuracy/{split}"] = _plain(result.accuracy.value)
-            metrics[f"accuracy/{split}/se"] = _plain(result.accuracy.se)
-            metrics[f"accuracy/{split}/num_prompts"] = result.accuracy.num_prompts
-            metrics[f"accuracy/{split}/cut_share"] = _plain(result.cut_share)
+            metrics |= {f"accuracy/{split}{suffix}": _plain(value) for suffix, value in result.metrics().items()}
             samples += [
                 {
                     "round": round,
@@ -115,7 +128,7 @@ class Station:
         policy, node = self._member.policy, self._member.node
         policy.save(model_folder)
         return Facts(
-            task=self._task,
+            task=self._task.name,
             parameters=policy.num_parameters,
             trained_parameters=sum(p.numel() for p in policy.trainable().values()),
             optimizer_steps=node.learner.policy_step,
@@ -125,6 +138,12 @@ class Station:
     def close(self) -> None:
         """Sample no more."""
         self._member.node.production.close()
+
+    def _new_fault(self) -> str | None:
+        """The first completion that could not be scored, told once."""
+        first = None if self._told_fault else faults_of(self._task).first
+        self._told_fault |= first is not None
+        return first
 
     def _held(self, since: float | None) -> tuple[float, float]:
         """Seconds for which the round did not begin, and those of them in which nothing was sampled either."""

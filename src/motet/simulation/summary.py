@@ -7,6 +7,7 @@ from typing import Any
 
 from motet.config import RunFile
 from motet.journal import RunDir, read_jsonl
+from motet.simulation.checkpoint import find_best
 from motet.simulation.crew import Facts
 
 _HELD_OUT = ("test", "ood")
@@ -33,6 +34,7 @@ def summarise(run: RunFile, run_dir: RunDir, facts: Mapping[str, Facts], *, seco
             "bytes_per_token": sent / tokens if tokens else None,
             "ledger": known.ledger,
         }
+    best = find_best(run_dir) if run.run.keep_best else None
     return {
         "run": run.run.name,
         "method": run.method.name,
@@ -40,6 +42,7 @@ def summarise(run: RunFile, run_dir: RunDir, facts: Mapping[str, Facts], *, seco
         "seed": run.run.seed,
         "rounds": run.run.rounds,
         "seconds": seconds,
+        "best": None if best is None else {"round": best.rounds_done, "accuracy": best.accuracy},
         "nodes": nodes,
     }
 

@@ -12,6 +12,7 @@ from motet.config import RunFile
 from motet.journal import JsonLinesWriter, RunDir, write_json
 from motet.simulation.checkpoint import Position, claim_run_dir, save
 from motet.simulation.crew import Crew, Turn
+from motet.simulation.identity import check_identities
 from motet.simulation.observer import Observer
 from motet.simulation.schedule import BEFORE_TRAINING, has_checkpoint, next_gathering
 from motet.simulation.summary import summarise
@@ -51,6 +52,7 @@ def run_swarm(run: RunFile, *, observer: Observer, should_stop: Callable[[], boo
         return Outcome(run_dir, finished=True, rounds_done=run.run.rounds)
     with ExitStack() as stack:
         crew = _make_crew(run, run_dir, position, stack)
+        check_identities(run, run_dir, crew.identities)
         return _Course(run, run_dir, position, observer, stack, crew).run(should_stop)
 
 
@@ -103,7 +105,7 @@ class _Course:
             done = self._crew.play(done, gathering, report=self, go_on=lambda: not should_stop())
             stopping = done < gathering or (done < num_rounds and should_stop())
             if stopping or has_checkpoint(self._run, done):
-                save(self._dir, self._crew, rounds_done=done, seconds=self._seconds())
+                self._save(done)
             if stopping:
                 self._event("stopped", done - 1)
                 return Outcome(self._dir, finished=False, rounds_done=done)
@@ -121,6 +123,8 @@ class _Course:
         """See `Report`. Rows of a round are written in the order of the run file, whoever was faster."""
         for sample in turn.samples:
             self._texts[name].write(sample)
+        if turn.fault is not None:
+            self._event("unscored", turn.round, node=name, text=turn.fault)
         row: dict[str, object] = {"round": turn.round, "node": name, **turn.metrics}
         self._early[turn.round, name] = row
         while (place := (self._next_round, self._names[self._next_node])) in self._early:
@@ -129,14 +133,25 @@ class _Course:
             self._next_round += self._next_node == 0
         self._observer.round_done(row)
 
+    def _save(self, done: int) -> None:
+        kept = self._run.run
+        save(
+            self._dir,
+            self._crew,
+            rounds_done=done,
+            seconds=self._seconds(),
+            keep=kept.keep_checkpoints,
+            keep_best=kept.keep_best,
+        )
+
     def _finish(self) -> None:
         facts = self._crew.finish(self._dir.model)
         self._event("finished", self._run.run.rounds - 1)
         write_json(self._dir.summary, summarise(self._run, self._dir, facts, seconds=self._seconds()))
 
-    def _event(self, kind: str, round: int) -> None:
+    def _event(self, kind: str, round: int, **more: str) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._events.write({"time": now, "kind": kind, "round": round})
+        self._events.write({"time": now, "kind": kind, "round": round, **more})
 
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started

@@ -82,7 +82,7 @@ def test_a_task_that_is_too_small(make_run, assemble, tmp_path):
     file = tmp_path / "sums.jsonl"
     file.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(5)))
     with pytest.raises(UsageError, match=r"rollout\.prompts_per_round.*6.*training prompts") as caught:
-        assemble(make_run(task={"name": str(file), "terms": (3,), "ood_terms": (4,)}))
+        assemble(make_run(task={"name": str(file)}))
     assert caught.value.code == "E-SWARM-02"
 
 

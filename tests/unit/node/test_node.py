@@ -187,7 +187,7 @@ def test_completions_that_cannot_be_scored_are_left_out_and_counted(pair, tmp_pa
     )
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"prompt": "{a}+2+3=", "answer": "02"}}\n' for a in range(1, 10)) * 4)
-    _, ann, bob = pair(task={"name": str(rows), "reward": f"{reward}:picky", "terms": (3,), "ood_terms": (5,)})
+    _, ann, bob = pair(task={"name": str(rows), "reward": f"{reward}:picky"})
     publish_only(bob, 0)
     _, report = drive(ann, 0)
     scored = [rollout for group in read_archive(tmp_path / "archives1" / "ann.motet") for rollout in group.rollouts]

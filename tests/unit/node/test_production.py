@@ -187,7 +187,7 @@ def test_rewards_are_asked_for_by_one_thread_at_a_time(make_run, assemble, tmp_p
     )
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"prompt": "{a}+2+3=", "answer": "02"}}\n' for a in range(1, 10)) * 4)
-    task = {"name": str(rows), "reward": f"{reward}:lonely", "terms": (3,), "ood_terms": (5,)}
+    task = {"name": str(rows), "reward": f"{reward}:lonely"}
     member = assemble(make_run(nodes={"ann": "tiny:small"}, task=task, **AHEAD)).members["ann"]
     task = member.examiner._task
     prompt = task.prompt("train/0")
