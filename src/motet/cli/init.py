@@ -119,7 +119,9 @@ def _node(name: str, model: str) -> Mapping[str, object]:
 def _section_lines(section: str, chosen: Mapping[str, object]) -> Iterator[str]:
     for setting in all_settings().values():
         if setting.key.rpartition(".")[0] == section:
-            yield from textwrap.wrap(_explained(setting), WIDTH, initial_indent="# ", subsequent_indent="# ")
+            yield from textwrap.wrap(
+                _explained(setting), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+            )
             yield from _pairs({setting.key: chosen[setting.key]}) if setting.key in chosen else [_as_comment(setting)]
 
 
