@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,6 +115,14 @@ def random_policy(random_causal: Callable[..., object]) -> Callable[..., Policy]
         return Policy(label, model=causal, causal=causal, tokenizer=tokenizer, device=torch.device("cpu"))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def vllm_stub() -> ModuleType:
+    """The stub of a vLLM server, that speaks its protocol."""
+    import vllm_stub
+
+    return vllm_stub
 
 
 @pytest.fixture
