@@ -136,8 +136,10 @@ class Policy:
         """Write an ordinary Hugging Face folder (of the adapter, where one is trained) with the tokenizer."""
         save_pretrained = self.model.save_pretrained
         assert callable(save_pretrained)
+        # Adapters never change the embedding here; peft would look for the base's own folder to find that out.
+        options = {"save_embedding_layers": False} if hasattr(self.model, "peft_config") else {}
         with quiet_libraries():
-            save_pretrained(str(folder))
+            save_pretrained(str(folder), **options)
         self.tokenizer.save(str(folder))
 
     @torch.no_grad()

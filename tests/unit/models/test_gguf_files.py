@@ -10,6 +10,7 @@ import torch
 
 from motet.errors import EnvironmentFault, UsageError
 from motet.models import PromptStyle, load_policy
+from motet.models.lora import LoraOptions
 from motet.models.packages import packaged_gguf
 
 IDS = torch.tensor([[2, 11, 5, 11, 9, 12, 30, 31, 32, 33]])
@@ -67,6 +68,14 @@ def gemma(tmp_path, random_causal):
         write()
     writer.close()
     return causal, tmp_path / "m.gguf"
+
+
+def test_an_adapter_on_it_is_saved_without_a_word(gemma, tmp_path, capfd):
+    pytest.importorskip("peft", reason="needs the extra lora")
+    policy = load_policy(str(gemma[1]), device="cpu", lora=LoraOptions(2, 4.0, "all-linear"))
+    policy.save(tmp_path / "adapter")
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_file_gives_the_model_it_was_made_from(gemma, capfd):
