@@ -41,7 +41,7 @@ def test_a_whole_model_loads_in_plain_transformers_and_is_the_run_s(finished: Fi
 
 
 def test_an_adapter_alone_and_merged_at_the_best_checkpoint(place: Place) -> None:
-    pytest.importorskip("peft")
+    pytest.importorskip("peft", reason="needs the extra lora")
     text = (place.path / "run.toml").read_text(encoding="utf-8")
     keep = "keep_best = true\n\n[task]"
     changed = text.replace("\n[task]", keep, 1).replace('model = "tiny:large"', 'model = "tiny:large"\nlora = {}')

@@ -1,4 +1,4 @@
-"""A node's held-out examinations: the same prompts every time, sampled as in training."""
+"""A node's held-out examinations: the same prompts every time."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_size_by_hand() -> None:
 
 
 def test_an_adapter_leaves_the_matrices_as_they_are() -> None:
-    pytest.importorskip("peft")
+    pytest.importorskip("peft", reason="needs the extra lora")
     whole, adapted = (size_of(build_policy(BenchModel("llama:64x2x50", lora=lora))) for lora in (False, True))
     assert whole.matrix_weights == adapted.matrix_weights
     assert adapted.adapter_weights == 2 * 16 * (4 * (64 + 64) + 3 * (64 + 168))

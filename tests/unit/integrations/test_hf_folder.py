@@ -77,7 +77,7 @@ def test_a_whole_model(changed, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # between two packages
 def test_an_adapter_alone(changed, tmp_path):
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="needs the extra lora")
     policy = changed(lora=lora())
     assert export(policy, tmp_path / "out", base=BASE).max_difference < 1e-5
     config = json.loads((tmp_path / "out/adapter_config.json").read_text())
@@ -93,7 +93,7 @@ def test_an_adapter_alone(changed, tmp_path):
     [{"lora": lora()}, {"peft": {"peft_type": "IA3", "target_modules": ["q_proj"], "feedforward_modules": []}}],
 )
 def test_an_adapter_merged(options, changed, tmp_path):
-    pytest.importorskip("peft")
+    pytest.importorskip("peft", reason="needs the extra lora")
     policy = changed(**options)
     expected = logits_of(policy)
     assert export(policy, tmp_path / "out", merge=True).max_difference < 1e-4

@@ -47,6 +47,18 @@ def test_advantages_that_are_not_scaled():
     assert batch.advantage_B.tolist() == [0.25, -0.25]
 
 
+def test_masked_completions_teach_nothing_and_count_in_their_group():
+    cut, whole = group("ann", "train/0", [2, 2], [0.0, 0.0]).rollouts[0], []
+    for reward in (1.0, 0.0):
+        whole.append(Rollout(np.array([5, 1], np.uint32), np.full(2, -0.5, np.float32), "stop", reward))
+    mixed = Group("ann", 0, "train/0", SamplerInfo("m", 0, 1.0, "t"), (*whole, cut))
+    masked, scored = (
+        build([], [mixed], scale_rewards="none", mask_truncated=mask).advantage_B.tolist() for mask in (True, False)
+    )
+    assert scored == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+    assert masked == pytest.approx([2 / 3, -1 / 3, 0.0])
+
+
 def test_the_mask_comes_from_lengths_not_from_ids():
     zeros = Rollout(np.zeros(3, np.uint32), np.zeros(3, np.float32), "length", 1.0)
     batch = build([Group("ann", 0, "train/0", SamplerInfo("m", 0, 1.0, "t"), (zeros,))])

@@ -36,6 +36,31 @@ def test_presets(make_run, assemble, name, weights, rule):
     assert (built.weights, built.rule) == (weights, rule)
 
 
+def test_what_a_node_sets_for_itself(make_run, assemble):
+    sections = {
+        "learner": {"learning_rate": 1e-3, "schedule": "linear", "final_learning_rate": 1e-4},
+        "rollout": {"truncated": "mask", "temperature": 0.5},
+        "evaluation": {"temperature": 0.0},
+    }
+    settings = make_run(**sections).model_dump()
+    first, second = settings["node"]
+    own = {"learning_rate": 1e-2, "precision": "bf16", "freeze": ("*embed_tokens*",)}
+    settings["node"] = ({**first, **own}, second)
+    ann, bob = assemble(RunFile.model_validate(settings)).members.values()
+    rates = [(m.node.learner.optimizer.options.rate(0), m.node.learner.optimizer.options.rate(3)) for m in (ann, bob)]
+    assert rates == [pytest.approx((1e-2, 1e-3)), pytest.approx((1e-3, 1e-4))]
+    assert [next(iter(m.policy.trainable().values())).dtype for m in (ann, bob)] == [torch.bfloat16, torch.float32]
+    assert [any("embed" in name for name in m.policy.trainable()) for m in (ann, bob)] == [False, True]
+    assert {m.node.learner.method.truncated for m in (ann, bob)} == {"mask"}
+    assert {m.examiner._temperature for m in (ann, bob)} == {0.0}
+
+
+def test_a_template_that_cannot_be_read(make_run, assemble, tmp_path):
+    with pytest.raises(UsageError, match=r"prompt\.template: cannot read") as caught:
+        assemble(make_run(prompt={"template": str(tmp_path / "none.jinja")}))
+    assert caught.value.code == "E-MODEL-12"
+
+
 def test_the_optimisers_settings(make_run, assemble):
     learner = {
         "learning_rate": 0.5, "schedule": "cosine", "final_learning_rate": 0.25, "warmup_rounds": 2,

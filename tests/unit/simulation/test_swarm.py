@@ -428,3 +428,21 @@ class TestObserver:
         with pytest.raises(KeyboardInterrupt):
             run_swarm(run, observer=Stop())
         assert_same(results_of(play(run).run_dir), results_of(uninterrupted()))
+
+
+def test_a_completion_that_cannot_be_scored_is_told_once(make_run, tmp_path):
+    (tmp_path / "rewards.py").write_text(
+        "calls = []\n"
+        "def picky(completions, **columns):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) > 1:\n"
+        "        raise RuntimeError('no such luck')\n"
+        "    return [0.0 for _ in completions]\n"
+    )
+    rows = [{"prompt": f"{a}+1=", "answer": "2"} for a in range(1, 10)] * 4
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {"name": str(tmp_path / "rows.jsonl"), "reward": f"{tmp_path / 'rewards.py'}:picky"}
+    run = make_run(nodes={"ann": "tiny:small"}, task=task, run={"rounds": 2})
+    run_dir = run_swarm(run, observer=Quiet()).run_dir
+    told = [json.loads(line) for line in run_dir.events.read_text().splitlines() if "unscored" in line]
+    assert [(event["node"], "no such luck" in event["text"]) for event in told] == [("ann", True)]

@@ -66,7 +66,7 @@ def test_mistakes_are_named_with_what_is_allowed(folder, settings, code, words):
 
 
 def test_the_reward_and_its_limit_reach_a_file(folder):
-    pytest.importorskip("math_verify")
+    pytest.importorskip("math_verify", reason="needs the extra tasks")
     task = load_task(name="sums.jsonl", reward="math", score_timeout_s=30.0)
     prompt = task.prompt("train/0")
     assert [score.value for score in task.score(prompt, ["it is 2/2", "2"])] == [1.0, 0.0]
