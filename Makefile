@@ -55,7 +55,7 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "motet needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora,tasks,gguf,trackers]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,lora,tasks,gguf,trackers,swarm,nats]'
 	@touch $@
 
 clean:

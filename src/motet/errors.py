@@ -4,6 +4,8 @@
       UsageError        exit 2    the command line, the run file, a task file: the user can mend it
       EnvironmentFault  exit 3    this machine lacks something: a package, memory, a file of a model
       RunFailed         exit 4    the run broke down here: non-finite numbers, disk full, a damaged checkpoint
+      SwarmUnreachable  exit 5    nobody answers at the addresses of the swarm
+      SwarmRefused      exit 6    the swarm does not take this node: version, task, key, invitation
       WireError                   bytes that are no group; never leaves `admission`, where it becomes a Verdict
 
 Own faults raise. Faults of peers are data: the gate turns them into a `Verdict` with a reason code that the
@@ -45,6 +47,18 @@ class RunFailed(MotetError):
     """The run itself broke down."""
 
     exit_code = 4
+
+
+class SwarmUnreachable(MotetError):
+    """No way into the swarm: nobody answers at any of its addresses."""
+
+    exit_code = 5
+
+
+class SwarmRefused(MotetError):
+    """The swarm, or this node by its own check, says that the two do not belong together."""
+
+    exit_code = 6
 
 
 class WireError(MotetError):

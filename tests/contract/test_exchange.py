@@ -1,14 +1,20 @@
-"""What every exchange must do. Another one passes by adding how its nodes meet to `HUBS`."""
+"""What every exchange must do. Another one passes by adding how its nodes meet to `HUBS`.
+
+The exchange over the network is tested over every link of `network_hub.LINKS`, and once with its steps done by hand.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from multiprocessing import Pipe
 from typing import Protocol
 
 import pytest
+from network_hub import LINKS, network_hub
 
 from motet.swarm import Exchange, MemoryHub, Parcel, PipeExchange, serve_exchange
 
@@ -32,12 +38,27 @@ class PipedHub:
         return PipeExchange(name, theirs)
 
 
-HUBS: dict[str, Callable[[], Hub]] = {"memory": MemoryHub, "pipes": PipedHub}
+HUBS: dict[str, Callable[[], AbstractContextManager[Hub]]] = {
+    "memory": lambda: nullcontext(MemoryHub()),
+    "pipes": lambda: nullcontext(PipedHub()),
+    "network by hand": partial(network_hub, LINKS["memory"], threads=False),
+    **{f"network over {name}": partial(network_hub, factory) for name, factory in LINKS.items()},
+}
+IN_MEMORY = {"memory", "pipes", "network by hand", "network over memory"}
 
 
-@pytest.fixture(params=HUBS.values(), ids=HUBS.keys())
+@pytest.fixture(
+    params=[
+        pytest.param(meet, id=name, marks=() if name in IN_MEMORY else pytest.mark.network)
+        for name, meet in HUBS.items()
+    ]
+)
 def hub(request):
-    return request.param()
+    before = set(threading.enumerate())
+    with request.param() as hub:
+        yield hub
+    left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("motet ")]
+    assert left == [], "threads that outlive their exchange"
 
 
 @pytest.fixture

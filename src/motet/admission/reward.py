@@ -18,15 +18,24 @@ T = TypeVar("T")
 REWARD_TOLERANCE = 1e-6
 """A claimed reward further from ours than this is a mismatch."""
 
+_CERTAIN = np.float32(0.0)
+
 Decode = Callable[[Sequence[int]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A group with rewards of our own, and how many claims differed from them."""
+    """A group with rewards of our own.
+
+    Attributes:
+        group: the group, without the rollouts that our task could not score.
+        reward_mismatches: claims that differ from our rewards.
+        num_unscored: rollouts left out.
+    """
 
     group: Group
     reward_mismatches: int
+    num_unscored: int
 
 
 def score_group(group: Group, prompt: Prompt, task: Task, decode: Decode) -> Scored | Finding:
@@ -50,12 +59,13 @@ def score_group(group: Group, prompt: Prompt, task: Task, decode: Decode) -> Sco
         rollouts.append(_with_reward(rollout, score))
     if not rollouts:
         return Finding("unscorable", f"none of {len(scores)} rollouts could be scored")
-    return Scored(dataclasses.replace(group, rollouts=tuple(rollouts)), mismatches)
+    num_unscored = len(scores) - len(rollouts)
+    return Scored(dataclasses.replace(group, rollouts=tuple(rollouts)), mismatches, num_unscored)
 
 
 def _with_reward(rollout: Rollout, score: Score) -> Rollout:
-    logp_gen = np.minimum(rollout.logp_gen, np.float32(0.0))
-    return dataclasses.replace(rollout, logp_gen=logp_gen, reward=float(score.value))
+    logp_gen = np.minimum(rollout.logp_gen, _CERTAIN)
+    return Rollout(rollout.token_ids, logp_gen, rollout.finish_reason, float(score.value))
 
 
 def _attempt(call: Callable[..., T], *arguments: object) -> T | None:

@@ -1,4 +1,7 @@
-"""`bench wire`: bytes per token, and tokens per second, of groups on the wire; beside plain MessagePack of arrays."""
+"""`bench wire`: bytes per token, and tokens per second, of groups on the wire; beside plain MessagePack of arrays.
+
+And tokens per second through the gate that judges what comes, scoring aside.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from motet.bench.gate import gate_tokens_per_s
 from motet.bench.machine import describe_machine, now
 from motet.bench.process import Say
 from motet.records import Group, Rollout, SamplerInfo, decode_group, encode_group
@@ -56,7 +60,9 @@ def bench_wire(
         for completion in completions:
             say(f"wire: vocabulary of {vocabulary:,}, completions of {completion}")
             groups = draw_groups(vocabulary, completion, num_tokens=num_tokens, seed=seed)
-            cells.append({"vocabulary": vocabulary, "completion": completion, **measure_groups(groups, repeats)})
+            figures: dict[str, Any] = {**measure_groups(groups, repeats)}
+            figures["gate"] = {"tokens_per_s": gate_tokens_per_s(groups, vocabulary, repeats=repeats)}
+            cells.append({"vocabulary": vocabulary, "completion": completion, **figures})
     return {
         "bench": "wire",
         "date": now(),

@@ -28,6 +28,13 @@ VERBS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "demo": "watch two different models learn together, and compare with each alone",
         "swarm": "run all nodes of a run file on this machine",
+        "node": "run one node of a run file; the others run here or on other machines",
+        "invite": "let a guest's node into a swarm: prints one line for them to run",
+        "join": "take part in a swarm by an invitation",
+        "relay": "carry messages between nodes that cannot reach each other",
+        "watch": "see how a swarm is doing, from its run directory",
+        "doctor": "check a run file and this machine before anything heavy starts",
+        "keys": "keys and certificates of a swarm",
         "eval": "measure the accuracy of a model on held-out prompts",
         "export": "write a node's model as a Hugging Face folder with a model card",
         "bench": "measure motet beside the alternative: learner, sampler, wire, overlap, growth",

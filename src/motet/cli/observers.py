@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from motet.simulation import Observer
+    from motet.simulation import Event, Observer
 
 
 class Several:
@@ -29,6 +29,11 @@ class Several:
         """See `Observer`."""
         for observer in self._observers:
             observer.evaluating(node, round=round)
+
+    def happened(self, node: str, event: Event) -> None:
+        """See `Observer`."""
+        for observer in self._observers:
+            observer.happened(node, event)
 
     def round_done(self, row: Mapping[str, object]) -> None:
         """See `Observer`."""

@@ -15,6 +15,8 @@ from motet.journal import RunDir, read_jsonl
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from motet.simulation import Event
+
 _DOING: Final[Mapping[str, str]] = {"generate": "generating", "wait": "collecting", "learn": "training"}
 _BAR_WIDTH = 24
 _STATE_WIDTH = 22
@@ -142,6 +144,12 @@ class LiveProgress(_Progress):
         """Take the table away."""
         self._live.stop()
 
+    def happened(self, node: str, event: Event) -> None:
+        """See `Observer`. The line stays above the table."""
+        from rich.text import Text
+
+        self._live.console.print(Text(f"node {node}: {event.text}"))
+
     def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
@@ -191,6 +199,10 @@ class LineProgress(_Progress):
         super().started(nodes=nodes, first_round=first_round, num_rounds=num_rounds)
         how = "resuming" if first_round else "starting"
         self._say(f"run={self._name} state={how} round={first_round}/{num_rounds} nodes={','.join(nodes)}")
+
+    def happened(self, node: str, event: Event) -> None:
+        """See `Observer`."""
+        self._say(f"run={self._name} node={node} event={event.kind} {event.text}")
 
     def round_done(self, row: Mapping[str, object]) -> None:
         """See `Observer`."""

@@ -17,7 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "swarm",
         description="Run all nodes of a run file on this machine: in one process, or each in a process of its own with "
-        "--set swarm.transport=pipes. The same command continues an interrupted run, under either.",
+        "--set swarm.transport=pipes (or zenoh, as between machines). The same command continues an interrupted run.",
     )
     add_run_file(parser)
     add_set(parser)
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     summary = json.loads(run_dir.summary.read_text(encoding="utf-8"))
     if args.json is not None:
         write_results(args.json, summary)
-    _print_end(summary, run_dir)
+    print_end(summary, run_dir)
     return 0
 
 
@@ -68,7 +68,8 @@ def _train(run_file: RunFile, *, clean: bool) -> RunDir:
     return run_dir
 
 
-def _print_end(summary: dict[str, object], run_dir: RunDir) -> None:
+def print_end(summary: dict[str, object], run_dir: RunDir) -> None:
+    """Accuracy before and after of each node, and where everything is."""
     from rich.table import Table
 
     from motet.cli.console import make_console

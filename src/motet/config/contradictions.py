@@ -25,7 +25,15 @@ class Contradiction(NamedTuple):
 
 def find_contradictions(run: RunFile) -> list[Contradiction]:
     """All of them, in the order in which they are told."""
-    return [*_repeated_names(run), *_terms(run), *_ahead(run), *_schedule(run), *_shares(run), *_nodes(run)]
+    return [
+        *_repeated_names(run),
+        *_terms(run),
+        *_ahead(run),
+        *_schedule(run),
+        *_shares(run),
+        *_nodes(run),
+        *_network(run),
+    ]
 
 
 def _repeated_names(run: RunFile) -> list[Contradiction]:
@@ -93,6 +101,28 @@ def _nodes(run: RunFile) -> list[Contradiction]:
         if node.generation.engine == "vllm" and run.rollout.ahead:
             message = 'got 1, but a node that samples with engine = "vllm" samples each round when it begins; use 0'
             found.append(Contradiction(("rollout", "ahead"), ((*place, "generation", "engine"),), message))
+    return found
+
+
+def _network(run: RunFile) -> list[Contradiction]:
+    swarm, found = run.swarm, []
+    transport = ("swarm", "transport")
+    for key in ("listen", "connect", "authority", "tls", "max_foreign_groups"):
+        if getattr(swarm, key) and not run.is_networked:
+            message = f'is for networks, but swarm.transport = "{swarm.transport}"; set transport = "zenoh" or "nats"'
+            found.append(Contradiction(("swarm", key), (transport,), message))
+    if swarm.transport == "nats" and not swarm.connect:
+        message = 'is needed with transport = "nats": the address of a server, such as "nats://127.0.0.1:4222"'
+        found.append(Contradiction(("swarm", "connect"), (transport,), message))
+    if swarm.transport == "nats" and swarm.listen:
+        message = "nodes do not listen where a NATS server carries their groups; leave it out"
+        found.append(Contradiction(("swarm", "listen"), (transport,), message))
+    if swarm.collaboration == "horizontal" and swarm.authority is not None:
+        message = (
+            'got "horizontal", but swarm.authority lets nodes join that this file does not name, and shares of every '
+            'group need all names; use "vertical"'
+        )
+        found.append(Contradiction(("swarm", "collaboration"), (("swarm", "authority"),), message))
     return found
 
 

@@ -51,8 +51,8 @@ class TaskSettings(Section):
     """\"running_sums", "gsm8k", "math500", "gym:<name>", an installed task, "file.py:Class", or a JSON-lines file.
     gsm8k and math500 come from the hub, or from a folder: "gsm8k:<folder>"."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of a gym:<name> (those of reasoning-gym, and answer = "auto", "tag", "last_number" or "text"), or of a
-    task of your own."""
+    """Arguments of a gym:<name> (those of reasoning-gym; answer = "auto", "tag", "last_number" or "text"; exact = true
+    for a reward of 1 or 0 only), or of a task of your own."""
     ood: str | None = None
     """Another task, named as `name` is, whose test prompts are the out-of-distribution ones."""
     ood_arguments: dict[str, Any] = Field(default_factory=dict)
@@ -192,8 +192,22 @@ class SwarmSettings(Section):
     """Longest wait for peers in a round, in seconds."""
     max_lag: Annotated[int, Field(ge=0)] = 4
     """free pace: oldest round, counted back from the current one, that is still learned from."""
-    transport: Literal["memory", "pipes"] = "memory"
-    """memory: all nodes in one process, in turn. pipes: each in a process of its own on this machine, at once."""
+    transport: Literal["memory", "pipes", "zenoh", "nats"] = "memory"
+    """memory: all nodes in one process, in turn. pipes: each in a process of its own on this machine, at once.
+    zenoh: over the network, without a server. nats: over the network, through a NATS server with JetStream."""
+    listen: tuple[str, ...] = ()
+    """zenoh: addresses on which a node waits for others, such as "tcp/0.0.0.0:7447". Without listen and connect:
+    a port of this machine's own that follows from run.name."""
+    connect: tuple[str, ...] = ()
+    """Addresses of peers, relays or NATS servers, such as "tls/relay.example.org:7447" or "nats://10.0.0.5:4222"."""
+    authority: Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")] | None = None
+    """Public key of the swarm: only nodes with an invitation signed by it take part (`motet keys`, `motet invite`).
+    Without it: the nodes of the run file, each with the key that it shows first or that node.key names."""
+    tls: str | None = None
+    """Folder with ca.pem, node.pem and node.key for mutual TLS (`motet keys issue` writes one)."""
+    max_foreign_groups: PositiveInt | None = None
+    """Most groups of others that a node fetches in a round, drawn fairly over the peers. Without it: all are sent to
+    all, which suits a few dozen nodes."""
     log_probs: Literal["compact", "exact"] = "compact"
     """Log-probs on the wire: compact: 16 bits, off by less than 0.0005 nats. exact: float32, 2 bytes a token more."""
 
@@ -205,6 +219,15 @@ class AdmissionSettings(Section):
     """Most completions in one group of a peer's."""
     max_payload_bytes: PositiveInt = 4_000_000
     """Largest message that is parsed at all, in bytes."""
+    max_bytes_per_round: PositiveInt = 32_000_000
+    """Most bytes of one peer for one round; what is beyond is refused unread."""
+    quarantine_after: PositiveInt = 3
+    """Strikes (hostile or broken groups, weighed by kind) after which a peer is quarantined."""
+    quarantine_rounds: PositiveInt = 20
+    """Rounds for which nothing is learned from a quarantined peer; doubled each further time."""
+    max_influence: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Largest share of a step's summed |advantage x weight| that one peer may have; more is scaled down to it.
+    Without it: 0.5 where strangers can be invited (swarm.authority), else no limit."""
 
 
 class EvaluationSettings(Section):
@@ -268,6 +291,8 @@ class NodeSettings(Section):
     generation: GenerationSettings = Field(default_factory=GenerationSettings)
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = "auto"
     """\"auto\" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps"."""
+    key: Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")] | None = None
+    """Public key of the node (`motet keys show`); nobody else is believed under its name."""
 
 
 class RunFile(Section):
@@ -290,9 +315,21 @@ class RunFile(Section):
         return self.method.name == "on_policy"
 
     @property
+    def is_networked(self) -> bool:
+        """True if groups travel over a network, between machines and owners."""
+        return self.swarm.transport in ("zenoh", "nats")
+
+    @property
+    def resolved_max_influence(self) -> float | None:
+        """`admission.max_influence`, or what holds without it."""
+        if self.admission.max_influence is not None:
+            return self.admission.max_influence
+        return None if self.swarm.authority is None else 0.5
+
+    @property
     def shares_groups(self) -> bool:
-        """True if nodes learn from one another: more than one node, and not each alone."""
-        return len(self.node) > 1 and not self.trains_alone
+        """True if nodes learn from one another: more than one node, or a network, and not each alone."""
+        return (len(self.node) > 1 or self.is_networked) and not self.trains_alone
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -91,6 +91,9 @@ class Trackers:
     def evaluating(self, node: str, *, round: int) -> None:
         """Nothing is sent."""
 
+    def happened(self, node: str, event: object) -> None:
+        """Nothing is sent."""
+
     def round_done(self, row: Mapping[str, object]) -> None:
         """Keep the numbers of a row, and send those of its round if it is the last one."""
         node, round = str(row["node"]), cast(int, row["round"])

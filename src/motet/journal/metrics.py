@@ -49,6 +49,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("own/unscored", "count", "own completions that the task could not score; left out", "0"),
     Metric("external/groups", "count", "external groups in the batch", "above 0 with peers"),
     Metric("external/influence_share", "share", "external part of sum |advantage x weight| over kept tokens"),
+    Metric(
+        "external/influence_max", "share", "the same of the one peer with the most", "at most admission.max_influence"
+    ),
+    Metric(
+        "external/influence_scale",
+        "ratio",
+        "by what the peer over admission.max_influence was scaled down (the most, if several)",
+        "1",
+    ),
     Metric("group/zero_variance_share", "share", "groups whose rewards are all equal: they teach nothing", "below 0.8"),
     Metric("samples/backward", "count", "completions that got a backward pass (kept, advantage not 0)", "above 0"),
     Metric("filter/dropped_share", "share", "external completions that the filter dropped", "below 1"),
@@ -86,6 +95,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("admission/rejected/<reason>", "count", "the same, by reason", "0"),
     Metric("admission/late", "count", "groups of peers that came too late", "0 in lockstep"),
     Metric("admission/reward_mismatches", "count", "claimed rewards of peers that differ from our own scoring", "0"),
+    Metric("admission/refused", "count", "messages that the exchange refused before they were opened", "0"),
+    Metric("admission/refused/<reason>", "count", "the same, by reason", "0"),
+    Metric("admission/strikes", "count", "strikes of all peers for what they sent in the round", "0"),
+    Metric("admission/quarantined", "count", "peers in quarantine", "0"),
+    Metric(
+        "admission/length_ratio",
+        "ratio",
+        "length of a peer's correct completions by that of own ones, of the group where it is largest; 0: unknown",
+        "below 2",
+    ),
     Metric("wire/bytes_sent", "bytes", "payload published in the round"),
     Metric("wire/bytes_received", "bytes", "payload collected in the round"),
     Metric("wire/tokens_sent", "tokens", "completion tokens published in the round"),

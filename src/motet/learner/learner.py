@@ -13,6 +13,7 @@ from motet.core import DropReason, drop_reasons, loss_diagnostics
 from motet.errors import RunFailed
 from motet.learner.batch import Batch, build_batch
 from motet.learner.gradient import backward_rows
+from motet.learner.influence import Influence, measure_influence
 from motet.learner.layout import micro_batches, rows_by_prompt
 from motet.learner.method import Method
 from motet.learner.optimizer import MasterOptimizer, OptimizerOptions
@@ -71,6 +72,8 @@ class Learner:
         joined: horizontal collaboration: groups of one prompt and round are shares of one group.
         precision: what forward and backward compute in; casts the policy. Master weights are fp32 under all.
         max_batch_tokens: tokens of a micro-batch; bounds memory, changes no result.
+        max_influence: largest share of a step that one peer may have (`motet.core.influence.scales_within`); None: no
+            limit. A step in which it binds is computed twice: what everybody weighs is known after the first time.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Learner:
         joined: bool = False,
         precision: Literal["fp32", "bf16", "fp16"] = "fp32",
         max_batch_tokens: int = 4096,
+        max_influence: float | None = None,
     ) -> None:
         self.policy = policy
         self.method = method
@@ -92,6 +96,7 @@ class Learner:
         self._prompt_ids = prompt_ids
         self._joined = joined
         self._max_batch_tokens = max_batch_tokens
+        self._max_influence = 1.0 if max_influence is None else max_influence
         self._rounds = 0
         self._policy_step = 0
         self._skipped_in_a_row = 0
@@ -149,6 +154,12 @@ class Learner:
         learned_B = (reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
         metrics = self._gradient(batch, learned_B, logp_old_BT, reason_B)
         learned_B &= reason_B == int(DropReason.KEPT)
+        influence = measure_influence(batch, logp_old_BT, reason_B, self.method, limit=self._max_influence)
+        if influence.binds:
+            self.optimizer.forget_gradients()
+            scaled = influence.scaled(batch)
+            learned_B &= scaled.advantage_B != 0
+            metrics = self._gradient(scaled, learned_B, logp_old_BT, reason_B)
         metrics |= {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
         if bool(learned_B.any()):
             metrics |= self._step(number)
@@ -165,7 +176,8 @@ class Learner:
             cap=self.method.cap,
             level=self.method.level,
         )
-        return StepReport(metrics=metrics, uses=_uses(batch, reason_B))
+        metrics |= influence.metrics()
+        return StepReport(metrics=metrics, uses=_uses(batch, reason_B, influence))
 
     def _gradient(
         self, batch: Batch, rows_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor
@@ -222,15 +234,18 @@ def _batch_metrics(batch: Batch) -> dict[str, float]:
     return metrics
 
 
-def _uses(batch: Batch, reason_B: torch.Tensor) -> dict[str, PeerUse]:
+def _uses(batch: Batch, reason_B: torch.Tensor, influence: Influence) -> dict[str, PeerUse]:
+    """Completions of a peer that is scaled to nothing are dropped: nothing was learned from them."""
     kept: Counter[str] = Counter()
     dropped: dict[str, Counter[str]] = {}
     for peer, is_external, reason in zip(batch.peers, batch.is_external_B.tolist(), reason_B.tolist(), strict=True):
         if not is_external:
             continue
         counts = dropped.setdefault(peer, Counter())
-        if reason == int(DropReason.KEPT):
+        if reason == int(DropReason.KEPT) and influence.scales[peer] > 0:
             kept[peer] += 1
+        elif reason == int(DropReason.KEPT):
+            counts["influence"] += 1
         else:
             counts[DropReason(reason).name.lower()] += 1
     return {peer: PeerUse(kept[peer], counts) for peer, counts in dropped.items()}

@@ -124,6 +124,10 @@ class MasterOptimizer:
                 master.grad.add_(gradient)
             parameter.grad = None
 
+    def forget_gradients(self) -> None:
+        """Drop the gradients collected so far."""
+        self.adamw.zero_grad(set_to_none=True)
+
     def step(self, number: int) -> tuple[float, bool]:
         """Take step `number` with the gradients collected so far, then forget them.
 
@@ -138,7 +142,7 @@ class MasterOptimizer:
                 group["lr"] = self.options.rate(number)
             self.adamw.step()
             self.publish()
-        self.adamw.zero_grad(set_to_none=True)
+        self.forget_gradients()
         return float(norm), finite
 
     @torch.no_grad()

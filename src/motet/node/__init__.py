@@ -4,8 +4,9 @@
 learner meet.
 """
 
-from motet.node.assembly import Assembly, Member, assemble_member, assemble_nodes, policy_of, task_of
+from motet.node.assembly import Assembly, Member, assemble_member, assemble_nodes, policy_of, settings_of, task_of
 from motet.node.examiner import Examiner
+from motet.node.network import Seat, embedded_port, network_of, seat_of
 from motet.node.node import Node, Phase, RoundReport
 from motet.node.production import Stock
 from motet.node.sampling import derived_seed
@@ -17,10 +18,15 @@ __all__ = [
     "Node",
     "Phase",
     "RoundReport",
+    "Seat",
     "Stock",
     "assemble_member",
     "assemble_nodes",
     "derived_seed",
+    "embedded_port",
+    "network_of",
     "policy_of",
+    "seat_of",
+    "settings_of",
     "task_of",
 ]

@@ -21,6 +21,7 @@ from motet.node.production import Ahead, OnTime, Production
 from motet.node.sampling import Sampler, derived_seed, prompt_encoder
 from motet.records import Archive, WireLimits
 from motet.swarm import Assignment, Exchange, Ledger, MemoryHub, hubs_for
+from motet.swarm.network import NetworkExchange
 from motet.tasks import Task, load_task
 
 
@@ -65,35 +66,38 @@ def assemble_nodes(run: RunFile, *, archives: Mapping[str, Archive]) -> Assembly
     hubs = hubs_for(names, alone=run.trains_alone)
     exchanges = {name: hubs[name].join(name) for name in names}
     members = {
-        name: assemble_member(run, name, task, exchange=exchanges[name], archive=archives[name]) for name in names
+        settings.name: assemble_member(
+            run,
+            settings.name,
+            task,
+            policy_of(run, settings),
+            exchange=exchanges[settings.name],
+            archive=archives[settings.name],
+        )
+        for settings in run.node
     }
     return Assembly(task, members, hubs)
 
 
-def assemble_member(run: RunFile, name: str, task: Task, *, exchange: Exchange, archive: Archive) -> Member:
+def assemble_member(
+    run: RunFile, name: str, task: Task, policy: Policy, *, exchange: Exchange, archive: Archive
+) -> Member:
     """Build one node of a run file.
 
     Args:
         run: the settings.
         name: of the node.
         task: what `task_of` returned.
+        policy: what `policy_of` returned; its learner takes it over.
         exchange: through which it meets the others.
         archive: where it keeps its groups.
 
     Raises:
         MotetError: whatever models or settings have to say.
     """
-    (settings,) = (settings for settings in run.node if settings.name == name)
+    settings = settings_of(run, name)
     swarm = [name] if run.trains_alone else [settings.name for settings in run.node]
-    policy = policy_of(run, settings)
-    assignment = Assignment(
-        run.run.seed,
-        swarm,
-        run.rollout.prompts_per_round,
-        run.rollout.group_size,
-        num_train_prompts=task.num_prompts("train"),
-        collaboration=run.swarm.collaboration,
-    )
+    assignment = _assignment(run, name, task, swarm)
     learner = _learner(run, settings, policy, prompt_encoder(policy.tokenizer, task))
     generator = _generator(settings, policy, learner)
     node = Node(
@@ -101,7 +105,7 @@ def assemble_member(run: RunFile, name: str, task: Task, *, exchange: Exchange, 
         assignment=assignment,
         production=_production(run, name, policy, task, generator, assignment=assignment, learner=learner),
         exchange=exchange,
-        gate=_gate(run, name, policy, task, assignment=assignment, swarm=swarm),
+        gate=_gate(run, name, policy, task, assignment=assignment, swarm=swarm, exchange=exchange),
         learner=learner,
         ledger=Ledger(),
         archive=archive,
@@ -112,9 +116,30 @@ def assemble_member(run: RunFile, name: str, task: Task, *, exchange: Exchange, 
     return Member(node, policy, _examiner(run, policy, task, generator))
 
 
+def _assignment(run: RunFile, name: str, task: Task, swarm: list[str]) -> Assignment:
+    """Who generates what. Over a network each node has a fixed share, whoever else takes part."""
+    prompts_per_round = run.rollout.prompts_per_round
+    is_open = run.is_networked and not run.trains_alone and run.swarm.collaboration == "vertical"
+    return Assignment(
+        run.run.seed,
+        [name] if is_open else swarm,
+        max(1, prompts_per_round // len(swarm)) if is_open else prompts_per_round,
+        run.rollout.group_size,
+        num_train_prompts=task.num_prompts("train"),
+        collaboration=run.swarm.collaboration,
+        is_open=is_open,
+    )
+
+
 def task_of(run: RunFile) -> Task:
     """The run's task."""
     return load_task(**run.task.model_dump())
+
+
+def settings_of(run: RunFile, name: str) -> NodeSettings:
+    """The settings of the node of this name."""
+    (settings,) = (settings for settings in run.node if settings.name == name)
+    return settings
 
 
 def policy_of(run: RunFile, settings: NodeSettings, *, trains: bool = True) -> Policy:
@@ -273,11 +298,21 @@ def _learner(
         prompt_ids=prompt_ids,
         joined=run.swarm.collaboration == "horizontal",
         max_batch_tokens=learner.max_batch_tokens,
+        max_influence=run.resolved_max_influence,
     )
 
 
-def _gate(run: RunFile, name: str, policy: Policy, task: Task, *, assignment: Assignment, swarm: list[str]) -> Gate:
-    tokenizer = policy.tokenizer
+def _gate(
+    run: RunFile,
+    name: str,
+    policy: Policy,
+    task: Task,
+    *,
+    assignment: Assignment,
+    swarm: list[str],
+    exchange: Exchange,
+) -> Gate:
+    tokenizer, admission = policy.tokenizer, run.admission
     rules = GateRules(
         name=name,
         members=frozenset(swarm),
@@ -286,14 +321,24 @@ def _gate(run: RunFile, name: str, policy: Policy, task: Task, *, assignment: As
         end_token_ids=frozenset(tokenizer.end_token_ids),
         max_new_tokens=run.rollout.max_new_tokens,
         collaboration=run.swarm.collaboration,
-        max_group_size=run.admission.max_group_size,
+        max_group_size=admission.max_group_size,
         max_lag=_max_lag(run),
         # The parser's own bounds stay looser than the rules', which give the clearer reasons.
         limits=WireLimits(
-            max_payload_bytes=run.admission.max_payload_bytes, max_group_size=16 * run.admission.max_group_size
+            max_payload_bytes=admission.max_payload_bytes, max_group_size=16 * admission.max_group_size
         ),
+        max_bytes_per_round=admission.max_bytes_per_round,
+        quarantine_after=admission.quarantine_after,
+        quarantine_rounds=admission.quarantine_rounds,
     )
-    return Gate(rules, task=task, decode=tokenizer.decode_completion, expected=assignment.expected)
+    return Gate(
+        rules,
+        task=task,
+        decode=tokenizer.decode_completion,
+        expected=assignment.expected,
+        num_assigned=lambda peer, round: len(assignment.plan(peer, round)),
+        is_member=exchange.is_member if isinstance(exchange, NetworkExchange) else None,
+    )
 
 
 def _max_lag(run: RunFile) -> int | None:

@@ -99,15 +99,17 @@ class Node:
         with clock.time("wait"):
             parcels = self.exchange.collect(round, deadline_s=self.deadline_s, max_lag=self.max_lag)
         with clock.time("admit"):
+            self.gate.note_own(own)
             verdicts = [self._admit(parcel, round) for parcel in parcels]
         foreign = [verdict.group for verdict in verdicts if verdict.group is not None]
         yield Phase.LEARN
         with clock.time("learn"):
             step = self.learner.learn(own, foreign)
-        late = self._account(parcels, verdicts, step)
+        unread = self._account(parcels, verdicts, step)
         for group in own:
             self.archive.append(group)
-        traffic = _traffic(own, payloads if self.exchange.peers() else [], parcels) | _admission(verdicts, late)
+        traffic = _traffic(own, payloads if self.exchange.peers() else [], parcels) | unread
+        traffic |= _admission(verdicts) | {"admission/quarantined": len(self.gate.conduct.quarantined(round))}
         asks = self.assignment.plan(self.name, round)
         times = clock.metrics() | {"time/idle_s": self._idle_s(clock)}
         return RoundReport(round, {**step.metrics, **_production(asks, own), **traffic, **times})
@@ -120,7 +122,8 @@ class Node:
         since, until = clock.span("wait")
         return until - since - self.production.sampling_s(since, until)
 
-    def _account(self, parcels: Sequence[Parcel], verdicts: Sequence[Verdict], step: StepReport) -> int:
+    def _account(self, parcels: Sequence[Parcel], verdicts: Sequence[Verdict], step: StepReport) -> dict[str, float]:
+        """Enter the round into the ledger; returns metrics of what never came to the gate."""
         for parcel, verdict in zip(parcels, verdicts, strict=True):
             self.ledger.record_verdict(
                 peer=verdict.peer,
@@ -128,13 +131,20 @@ class Node:
                 reason=verdict.reason,
                 num_bytes=len(parcel.payload),
                 reward_mismatches=verdict.reward_mismatches,
+                strikes=verdict.strikes,
+                quarantined_until=verdict.quarantined_until,
             )
         for peer, use in step.uses.items():
             self.ledger.record_use(peer, kept=use.kept, dropped=use.dropped)
         late = self.exchange.num_late()
         for peer, count in late.items():
             self.ledger.record_late(peer, count)
-        return sum(late.values())
+        refused: Counter[str] = Counter()
+        for peer, counts in self.exchange.num_refused().items():
+            self.ledger.record_refused(peer, counts)
+            refused.update(counts)
+        reasons = {f"admission/refused/{reason}": count for reason, count in sorted(refused.items())}
+        return {"admission/late": sum(late.values()), "admission/refused": refused.total(), **reasons}
 
 
 def _production(asks: Sequence[Ask], own: Sequence[Group]) -> dict[str, float]:
@@ -157,13 +167,14 @@ def _traffic(own: Sequence[Group], payloads: Sequence[bytes], parcels: Sequence[
     return metrics
 
 
-def _admission(verdicts: Sequence[Verdict], late: int) -> dict[str, float]:
+def _admission(verdicts: Sequence[Verdict]) -> dict[str, float]:
     accepted = sum(verdict.accepted for verdict in verdicts)
     metrics: dict[str, float] = {
         "external/groups": accepted,
         "admission/rejected": len(verdicts) - accepted,
-        "admission/late": late,
         "admission/reward_mismatches": sum(verdict.reward_mismatches for verdict in verdicts),
+        "admission/strikes": sum(verdict.strikes for verdict in verdicts),
+        "admission/length_ratio": max((verdict.length_ratio for verdict in verdicts), default=0.0),
     }
     reasons = Counter(verdict.reason for verdict in verdicts if verdict.reason is not None)
     return metrics | {f"admission/rejected/{reason}": count for reason, count in sorted(reasons.items())}

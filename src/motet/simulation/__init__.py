@@ -4,7 +4,9 @@
 have in common is `station`. Only modules that nodes live in import torch: the process that gives orders needs none.
 """
 
+from motet.simulation.course import Outcome
 from motet.simulation.observer import Observer, Quiet
-from motet.simulation.swarm import Outcome, run_swarm
+from motet.simulation.swarm import run_swarm
+from motet.swarm import Event
 
-__all__ = ["Observer", "Outcome", "Quiet", "run_swarm"]
+__all__ = ["Event", "Observer", "Outcome", "Quiet", "run_swarm"]

@@ -50,8 +50,10 @@ class Best:
     accuracy: float
 
 
-def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
+def claim_run_dir(run: RunFile, path: Path | None = None) -> tuple[RunDir, Position | None]:
     """The run's directory, new or existing, and where to continue (None: at the beginning).
+
+    It is `path`, or follows from run.dir and run.name.
 
     What the journal holds beyond the checkpoint is cut off: it will be written again.
 
@@ -59,7 +61,7 @@ def claim_run_dir(run: RunFile) -> tuple[RunDir, Position | None]:
         UsageError: E-RESUME-01 if the directory holds a run of other settings.
         RunFailed: E-CHECKPOINT-01 if the checkpoint is damaged, E-RESUME-02 if the run's config.toml is.
     """
-    path = Path(run.run.dir) / run.run.name
+    path = path or Path(run.run.dir) / run.run.name
     wanted = dump_run_file(run)
     if not (path / "run.json").exists():
         run_dir = RunDir.create(path, seed=run.run.seed)
@@ -100,9 +102,9 @@ def save(
             "nodes": {
                 name: {
                     "ledger": part.ledger,
-                    "seen": part.seen,
+                    "gate": part.gate,
                     "ahead": part.ahead,
-                    "hub": _hub_to_json(crew.hubs[name].snapshot()),
+                    "hub": _hub_to_json(crew.hubs[name].snapshot()) if name in crew.hubs else None,
                 }
                 for name, part in kept.items()
             },
@@ -133,8 +135,9 @@ def restore_hubs(position: Position, hubs: Mapping[str, MemoryHub]) -> None:
     restored: set[int] = set()
     try:
         for name, hub in hubs.items():
-            if id(hub) not in restored:  # nodes that share a hub saved the same state
-                hub.restore(_hub_from_json(position.nodes[name]["hub"]))
+            state = position.nodes[name]["hub"]  # None: groups travelled over a network, and what was under way is lost
+            if state is not None and id(hub) not in restored:  # nodes that share a hub saved the same state
+                hub.restore(_hub_from_json(state))
                 restored.add(id(hub))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(position.folder, error) from error

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from motet.swarm import MemoryHub
+from motet.swarm import Event, MemoryHub
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -19,12 +19,14 @@ class Turn(msgspec.Struct, frozen=True):
         metrics: numbers by metric name.
         samples: rows for the journal of completions.
         fault: why a completion could not be scored, the first time that it happens.
+        events: what happened meanwhile.
     """
 
     round: int
     metrics: dict[str, int | float]
     samples: list[dict[str, Any]]
     fault: str | None = None
+    events: list[Event] = []
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -32,13 +34,13 @@ class Kept(msgspec.Struct, frozen=True):
 
     Attributes:
         ledger: accounts of its peers.
-        seen: groups that its gate has seen.
+        gate: what its gate remembers: groups that it has seen, strikes, quarantines.
         ahead: what it sampled for the next round, or None.
         archive_bytes: length of its archive.
     """
 
     ledger: dict[str, Any]
-    seen: list[Any]
+    gate: dict[str, Any]
     ahead: dict[str, Any] | None
     archive_bytes: int
 
@@ -96,7 +98,7 @@ class Crew(Protocol):
 
     @property
     def hubs(self) -> Mapping[str, MemoryHub]:
-        """Where each node meets the others."""
+        """Where each node meets the others, if that is in the process that keeps the run."""
         ...
 
     @property

@@ -11,6 +11,7 @@ import msgspec
 from motet.config import RunFile
 from motet.errors import RunFailed, UsageError
 from motet.journal import RunDir, write_json
+from motet.records import WIRE_VERSION
 from motet.simulation.crew import Identity
 
 _SHOWN = 60
@@ -50,6 +51,29 @@ def check_identities(run: RunFile, run_dir: RunDir, identities: Mapping[str, Ide
                 "bring back what has changed, or use another run.name",
                 code="E-RESUME-03",
             )
+
+
+def card_of(run: RunFile, identity: Identity) -> dict[str, str]:
+    """What must be the same for all nodes that learn from one another over a network, as lines for people.
+
+    Methods, learning rates and models may differ: every node learns in its own way.
+    """
+    rollout = run.rollout
+    share = rollout.prompts_per_round
+    if run.swarm.collaboration == "vertical":
+        share = max(1, share // len(run.node))
+    return {
+        "wire version": str(WIRE_VERSION),
+        "run.rounds": str(run.run.rounds),
+        "task": identity.task,
+        "tokenizer": identity.tokenizer,
+        "prompts": identity.prompts,
+        "first prompt": identity.example,
+        "rollout.group_size": str(rollout.group_size),
+        "prompts of a node in a round": str(share),
+        "rollout.max_new_tokens": str(rollout.max_new_tokens),
+        "swarm.collaboration": run.swarm.collaboration,
+    }
 
 
 def _recorded(run_dir: RunDir) -> dict[str, Identity]:

@@ -88,14 +88,14 @@ class LocalCrew:
         self, name: str, steps: Steps[str, None, Turn], round: int, report: Report, *, until: Phase | None
     ) -> Turn | None:
         """Drive a node up to a phase (None: to the end of its round, and return what it has to say)."""
-        exchange = self._assembly.members[name].node.exchange
+        station = self._stations[name]
         while True:
             try:
                 activity = next(steps)
             except StopIteration as end:
                 turn: Turn = end.value
                 return turn
-            waiting_for = exchange.waiting_for(round) if activity == Phase.WAIT else []
+            waiting_for = station.waiting_for(round) if activity == Phase.WAIT else []
             report.begins(name, activity, round=round, waiting_for=waiting_for)
             if activity == until:
                 return None

@@ -36,10 +36,11 @@ class Ready(msgspec.Struct, tag="ready", frozen=True):
 
 
 class Begins(msgspec.Struct, tag="begins", frozen=True):
-    """A phase, or the examination, begins."""
+    """A phase, or the examination, begins; `waiting_for` names the peers that the node still lacks."""
 
     activity: str
     round: int
+    waiting_for: list[str]
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):

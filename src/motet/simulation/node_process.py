@@ -43,6 +43,7 @@ from motet.swarm import PipeExchange
 
 if TYPE_CHECKING:
     from motet.records import Archive
+    from motet.simulation.presence import Presence
     from motet.simulation.station import Station
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,7 +62,7 @@ class Job:
         run_dir: the run's directory.
         checkpoint: folder of the checkpoint to continue from.
         orders: orders and answers.
-        exchange: to a `serve_exchange`.
+        exchange: to a `serve_exchange`; None: the nodes meet over a network.
     """
 
     run_file: str
@@ -69,7 +70,7 @@ class Job:
     run_dir: Path
     checkpoint: Path | None
     orders: Connection
-    exchange: Connection
+    exchange: Connection | None
 
 
 def work(job: Job) -> None:
@@ -103,9 +104,12 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
     position = read_position(job.checkpoint) if job.checkpoint is not None else None
     keep_bytes = position.archive_bytes.get(job.name) if position is not None else None
     with Archive(RunDir(job.run_dir).archive(job.name), keep_bytes=keep_bytes) as archive:
-        station = _station(job, run, archive)
+        station, presence = _station(job, run, archive)
         if position is not None:
             station.restore(position, job.name)
+        if presence is not None:
+            first_round = 0 if position is None else position.rounds_done
+            presence.enter(first_round, wait_for=list(_pins(run, job.name)))
         yield Ready(station.identity())
         held_since = perf_counter()
         while True:
@@ -113,27 +117,43 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
                 case Examine():
                     yield Done(station.examine(BEFORE_TRAINING))
                 case Play(round):
-                    yield from _play(station, round, held_since)
+                    yield from _play(station, presence, round, held_since)
                 case Save(folder):
                     yield Saved(station.save(Path(folder)))
                 case Finish(folder):
+                    if presence is not None:
+                        presence.leave()
                     yield Finished(station.finish(Path(folder)))
                     station.close()
                     return
             held_since = perf_counter()
 
 
-def _station(job: Job, run: RunFile, archive: Archive) -> Station:
-    from motet.node import assemble_member, task_of
-    from motet.simulation.station import Station, use_threads
+def _station(job: Job, run: RunFile, archive: Archive) -> tuple[Station, Presence | None]:
+    from motet.node import assemble_member, network_of, policy_of, settings_of, task_of
+    from motet.simulation.identity import card_of
+    from motet.simulation.presence import Presence
+    from motet.simulation.station import Station, identity_of, use_threads
 
     use_threads(run, num_processes=len(run.node))
     task = task_of(run)
-    exchange = PipeExchange(job.name, job.exchange)
-    return Station(run, assemble_member(run, job.name, task, exchange=exchange, archive=archive), task=task)
+    policy = policy_of(run, settings_of(run, job.name))
+    if job.exchange is not None:
+        exchange = PipeExchange(job.name, job.exchange)
+        member = assemble_member(run, job.name, task, policy, exchange=exchange, archive=archive)
+        return Station(run, member, task=task), None
+    card = card_of(run, identity_of(policy, task))
+    network = network_of(run, job.name, others=_pins(run, job.name), card=card)
+    member = assemble_member(run, job.name, task, policy, exchange=network, archive=archive)
+    return Station(run, member, task=task), Presence(run, job.name, RunDir(job.run_dir), network, member.node)
 
 
-def _play(station: Station, round: int, held_since: float) -> Iterator[Answer]:
+def _pins(run: RunFile, name: str) -> dict[str, str | None]:
+    """The other nodes of the run file, each with its pinned key or None."""
+    return {node.name: node.key for node in run.node if node.name != name}
+
+
+def _play(station: Station, presence: Presence | None, round: int, held_since: float) -> Iterator[Answer]:
     steps = station.play(round, held_since=held_since)
     while True:
         try:
@@ -141,7 +161,9 @@ def _play(station: Station, round: int, held_since: float) -> Iterator[Answer]:
         except StopIteration as end:
             yield Done(end.value)
             return
-        yield Begins(str(activity), round)
+        if presence is not None:
+            presence.phase(activity, round)
+        yield Begins(str(activity), round, station.waiting_for(round) if activity == "wait" else [])
 
 
 def _failure(error: Exception) -> Failed:

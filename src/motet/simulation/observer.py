@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from motet.swarm import Event
+
 
 class Observer(Protocol):
     """Told of everything that a person may want to see; must return quickly."""
@@ -19,6 +21,10 @@ class Observer(Protocol):
 
     def evaluating(self, node: str, *, round: int) -> None:
         """A node is being examined."""
+        ...
+
+    def happened(self, node: str, event: Event) -> None:
+        """Something happened to a node besides its rounds: a peer joined, was refused, fell silent."""
         ...
 
     def round_done(self, row: Mapping[str, object]) -> None:
@@ -36,6 +42,9 @@ class Quiet:
         """Ignore it."""
 
     def evaluating(self, node: str, *, round: int) -> None:
+        """Ignore it."""
+
+    def happened(self, node: str, event: Event) -> None:
         """Ignore it."""
 
     def round_done(self, row: Mapping[str, object]) -> None:

@@ -1,7 +1,8 @@
 """Each node of a run in a process of its own on this machine; this process routes, keeps the journal and gives orders.
 
 The processes are ours: they end with this one, however it ends, and if one of them ends before it is told to, the run
-does. How groups travel plays no part here but in `_start`, which connects each node with its hub.
+does. How groups travel plays no part here but in `_start`, which connects each node with its hub; over a network the
+nodes find each other.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -21,7 +22,7 @@ from typing import Final, NoReturn, TypeVar
 from safetensors import SafetensorError
 
 from motet.config import RunFile, dump_run_file
-from motet.errors import EnvironmentFault, MotetError, RunFailed, UsageError
+from motet.errors import EnvironmentFault, MotetError, RunFailed, SwarmRefused, SwarmUnreachable, UsageError
 from motet.journal import RunDir
 from motet.simulation.checkpoint import Position, restore_hubs
 from motet.simulation.crew import Facts, Identity, Kept, Report
@@ -43,10 +44,10 @@ from motet.simulation.messages import (
 )
 from motet.simulation.node_process import STOP_SIGNALS, Job, work
 from motet.simulation.schedule import most_rounds_ahead
-from motet.swarm import Exchange, MemoryHub, hubs_for, serve_exchange
+from motet.swarm import MemoryHub, hubs_for, serve_exchange
 
 _ERRORS: Final[Mapping[str, type[MotetError]]] = {
-    error.__name__: error for error in (UsageError, EnvironmentFault, RunFailed)
+    error.__name__: error for error in (UsageError, EnvironmentFault, RunFailed, SwarmUnreachable, SwarmRefused)
 }
 _LONGEST_END_S = 10.0
 _A = TypeVar("_A", bound=Answer)
@@ -62,7 +63,6 @@ class _Worker:
 
     process: SpawnProcess
     orders: Connection
-    exchange: Exchange
 
 
 class ProcessCrew:
@@ -81,7 +81,9 @@ class ProcessCrew:
     def __init__(self, run: RunFile, run_dir: RunDir, position: Position | None, stack: ExitStack) -> None:
         self._run = run
         self._dir = run_dir
-        self._hubs = hubs_for([node.name for node in run.node], alone=run.trains_alone)
+        names = [node.name for node in run.node]
+        networked = run.is_networked and not run.trains_alone
+        self._hubs = {} if networked else hubs_for(names, alone=run.trains_alone)
         self._workers: dict[str, _Worker] = {}
         self._most_ahead = most_rounds_ahead(run)
         stack.callback(self._kill)
@@ -94,7 +96,7 @@ class ProcessCrew:
 
     @property
     def hubs(self) -> Mapping[str, MemoryHub]:
-        """Where each node meets the others."""
+        """Where each node meets the others, if that is in this process."""
         return self._hubs
 
     @property
@@ -134,8 +136,7 @@ class ProcessCrew:
                     done[name] += 1
                     report.done(name, answer.turn)
                 elif isinstance(answer, Begins):
-                    waiting_for = self._missing(name, answer)
-                    report.begins(name, answer.activity, round=answer.round, waiting_for=waiting_for)
+                    report.begins(name, answer.activity, round=answer.round, waiting_for=answer.waiting_for)
 
     def save(self, folder: Path) -> Mapping[str, Kept]:
         """See `Crew.save`."""
@@ -157,21 +158,22 @@ class ProcessCrew:
         context = multiprocessing.get_context("spawn")  # torch does not survive a fork
         orders, their_orders = context.Pipe()
         pipe, their_pipe = context.Pipe()
-        exchange = self._hubs[name].join(name)
         job = Job(
             run_file=dump_run_file(self._run),
             name=name,
             run_dir=self._dir.path,
             checkpoint=None if position is None else position.folder,
             orders=their_orders,
-            exchange=their_pipe,
+            exchange=their_pipe if name in self._hubs else None,
         )
         process = context.Process(target=work, args=(job,), name=f"motet node {name}")
         process.start()
-        self._workers[name] = _Worker(process, orders, exchange)
+        self._workers[name] = _Worker(process, orders)
         their_orders.close()  # or the end of the process would not show on this side
         their_pipe.close()
-        threading.Thread(target=serve_exchange, args=(exchange, pipe), daemon=True).start()
+        if name in self._hubs:
+            exchange = self._hubs[name].join(name)
+            threading.Thread(target=serve_exchange, args=(exchange, pipe), daemon=True).start()
 
     def _kill(self) -> None:
         """Leave no process behind. Those of a finished run have ended by themselves."""
@@ -223,9 +225,6 @@ class ProcessCrew:
         raise RunFailed(
             f"node {name}: its process {how}; the same command goes on from the last checkpoint", code="E-SWARM-03"
         )
-
-    def _missing(self, name: str, begins: Begins) -> Sequence[str]:
-        return self._workers[name].exchange.waiting_for(begins.round) if begins.activity == "wait" else []
 
     def _tell_who_waits(
         self, done: Mapping[str, int], begun: Mapping[str, int], told: dict[str, int], report: Report

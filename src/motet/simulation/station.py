@@ -13,6 +13,7 @@ import torch
 from motet.config import RunFile
 from motet.errors import WireError
 from motet.learner import load_learner, save_learner
+from motet.models import Policy
 from motet.node import Member, Stock
 from motet.records import WireLimits, decode_group, encode_group
 from motet.simulation.checkpoint import Position, damaged
@@ -45,16 +46,7 @@ class Station:
 
     def identity(self) -> Identity:
         """What this node learns from."""
-        policy, task = self._member.policy, self._task
-        count = min(_IDENTITY_PROMPTS, task.num_prompts("train"))
-        prompts = [task.prompt(f"train/{index}") for index in range(count)]
-        return Identity(
-            task=task.fingerprint,
-            tokenizer=policy.tokenizer.fingerprint,
-            prompts=policy.tokenizer.prompts_digest((prompt.text, prompt.messages) for prompt in prompts),
-            example=policy.tokenizer.render_prompt(prompts[0].text, prompts[0].messages),
-            commit=policy.commit,
-        )
+        return identity_of(self._member.policy, self._task)
 
     def play(self, round: int, *, held_since: float | None = None) -> Steps[str, None, Turn]:
         """A round and the examination after it, if one is due; pauses before each phase.
@@ -76,7 +68,12 @@ class Station:
             samples = examined.samples
         round_s = sum(metrics.get(f"time/{phase}_s", 0.0) for phase in _PHASES)
         metrics["time/idle_share"] = metrics["time/idle_s"] / round_s
-        return Turn(round, {name: _plain(value) for name, value in metrics.items()}, samples, self._new_fault())
+        plain = {name: _plain(value) for name, value in metrics.items()}
+        return Turn(round, plain, samples, self._new_fault(), self._member.node.exchange.events())
+
+    def waiting_for(self, round: int) -> list[str]:
+        """Peers that the node still lacks in a round."""
+        return self._member.node.exchange.waiting_for(round)
 
     def examine(self, round: int) -> Turn:
         """Held-out accuracy, and the texts of the first completions."""
@@ -106,7 +103,7 @@ class Station:
         node.archive.sync()
         return Kept(
             node.ledger.to_dict(),
-            list(node.gate.seen()),
+            node.gate.to_dict(),
             _stock_to_json(node.production.stock()),
             node.archive.position(),
         )
@@ -118,7 +115,7 @@ class Station:
         try:
             state = position.nodes[name]
             node.ledger = Ledger.from_dict(state["ledger"])
-            node.gate.restore_seen(state["seen"])
+            node.gate.restore(state["gate"] if "gate" in state else {"seen": state["seen"]})
             node.production.restore(_stock_from_json(state.get("ahead")))
         except (KeyError, TypeError, ValueError, AttributeError, WireError) as error:
             raise damaged(position.folder, error) from error
@@ -151,6 +148,19 @@ class Station:
             return 0.0, 0.0
         now = perf_counter()
         return now - since, now - since - self._member.node.production.sampling_s(since, now)
+
+
+def identity_of(policy: Policy, task: Task) -> Identity:
+    """What a policy learns from."""
+    count = min(_IDENTITY_PROMPTS, task.num_prompts("train"))
+    prompts = [task.prompt(f"train/{index}") for index in range(count)]
+    return Identity(
+        task=task.fingerprint,
+        tokenizer=policy.tokenizer.fingerprint,
+        prompts=policy.tokenizer.prompts_digest((prompt.text, prompt.messages) for prompt in prompts),
+        example=policy.tokenizer.render_prompt(prompts[0].text, prompts[0].messages),
+        commit=policy.commit,
+    )
 
 
 def use_threads(run: RunFile, *, num_processes: int) -> int:

@@ -5,7 +5,7 @@ Sees payloads as bytes only. Knows neither models nor tasks, and not whether a p
 """
 
 from motet.swarm.assignment import Ask, Assignment, Collaboration
-from motet.swarm.exchange import Exchange, Parcel
+from motet.swarm.exchange import Event, Exchange, Parcel
 from motet.swarm.ledger import Ledger, PeerAccount
 from motet.swarm.memory import HubState, MemoryExchange, MemoryHub, hubs_for
 from motet.swarm.pipes import PipeExchange, serve_exchange
@@ -14,6 +14,7 @@ __all__ = [
     "Ask",
     "Assignment",
     "Collaboration",
+    "Event",
     "Exchange",
     "HubState",
     "Ledger",

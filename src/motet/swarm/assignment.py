@@ -10,7 +10,8 @@ With N nodes (sorted by name, ranks k = 0..N-1), P prompts a round, G completion
                  G_k(j) = G // N + [ (k - round - j) mod N < G mod N ]         (a share of 0 is left out)
 
 The rests rotate, so that over N rounds everybody generates the same amount. There is no state: any plan of any round
-can be computed at any time on any machine.
+can be computed at any time on any machine. In an open swarm nobody knows N: everybody, whatever the name, takes
+draw((seed, name, round), P), where P is what the run gives to one node.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from motet.errors import UsageError
 
 Collaboration = Literal["vertical", "horizontal"]
 _KEPT_ROUNDS = 8
+_MOST_NAMES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Assignment:
         group_size: G, completions of each prompt.
         num_train_prompts: n, prompts "train/0" to "train/<n-1>".
         collaboration: "vertical" or "horizontal".
+        is_open: nodes of any other name may take part, each with `prompts_per_round` prompts of its own; vertical only.
 
     Raises:
         UsageError: more prompts a round than the task has, or two nodes of one name.
@@ -66,6 +69,8 @@ class Assignment:
         group_size: int,
         num_train_prompts: int,
         collaboration: Collaboration = "vertical",
+        *,
+        is_open: bool = False,
     ) -> None:
         if prompts_per_round > num_train_prompts:
             raise UsageError(
@@ -81,6 +86,7 @@ class Assignment:
         self._group_size = group_size
         self._num_train_prompts = num_train_prompts
         self._collaboration = collaboration
+        self._is_open = is_open
         self._lock = threading.Lock()
         self._shares: dict[tuple[str, int], MappingProxyType[str, int]] = {}
 
@@ -94,7 +100,7 @@ class Assignment:
 
     def expected(self, peer: str, round: int, prompt_id: str) -> int:
         """How many completions of a prompt the peer was given in the round; 0 if none, or if it is no member."""
-        return self._share(peer, round).get(prompt_id, 0) if peer in self._rank else 0
+        return self._share(peer, round).get(prompt_id, 0) if self._is_open or peer in self._rank else 0
 
     def _share(self, peer: str, round: int) -> MappingProxyType[str, int]:
         key = (peer, round)
@@ -106,12 +112,14 @@ class Assignment:
         share = MappingProxyType(compute(peer, round))
         with self._lock:
             self._shares[key] = share
-            while len(self._shares) > _KEPT_ROUNDS * len(self._rank):
+            while len(self._shares) > _KEPT_ROUNDS * (_MOST_NAMES if self._is_open else len(self._rank)):
                 del self._shares[next(iter(self._shares))]
         return share
 
     def _vertical(self, peer: str, round: int) -> dict[str, int]:
-        num_prompts = self._part(self._prompts_per_round, self._rank[peer] - round)
+        num_prompts = self._prompts_per_round
+        if not self._is_open:
+            num_prompts = self._part(num_prompts, self._rank[peer] - round)
         return dict.fromkeys(self._draw(f"vertical\n{self._seed}\n{peer}\n{round}", num_prompts), self._group_size)
 
     def _horizontal(self, peer: str, round: int) -> dict[str, int]:

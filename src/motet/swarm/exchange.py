@@ -22,6 +22,21 @@ class Parcel:
     payload: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a node besides its rounds.
+
+    Attributes:
+        kind: one word for programs, such as "joined", "silent", "refused".
+        peer: whom it is about; empty for the node itself.
+        text: one line for people; what strangers wrote is escaped.
+    """
+
+    kind: str
+    peer: str
+    text: str
+
+
 class Exchange(Protocol):
     """Moves parcels. Every implementation passes `tests/contract/test_exchange.py`.
 
@@ -66,6 +81,17 @@ class Exchange(Protocol):
 
     def num_late(self) -> dict[str, int]:
         """Parcels per peer that were discarded as too old since the last call."""
+        ...
+
+    def num_refused(self) -> dict[str, dict[str, int]]:
+        """Messages that were refused before they were opened, per peer and reason, since the last call.
+
+        Where all nodes belong to one owner nothing is refused.
+        """
+        ...
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call. Where all nodes belong to one owner: nothing that they do not know."""
         ...
 
     def close(self) -> None:

@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+OTHERS = "(others)"
+"""Account of those for whom there is no room any more."""
+_MOST_ACCOUNTS = 4096
+_LONGEST_NAME = 64
+
 
 @dataclass(slots=True)
 class PeerAccount:
@@ -18,9 +23,14 @@ class PeerAccount:
         rejected: groups turned away, by reason.
         late: parcels discarded unread because they were too old.
         num_bytes: bytes of the received groups.
+        refused: messages under this name that the exchange refused before they were opened, by reason. The name is what
+            the message claims: whoever sent it need not be this peer.
         reward_mismatches: claimed rewards that differed from those scored here.
         kept: completions that were learned from.
-        dropped: completions of accepted groups that the filter dropped, by reason.
+        dropped: completions of accepted groups that were not learned from, by reason.
+        strikes: all strikes that the gate counted, forgotten ones too.
+        quarantines: how often it was quarantined.
+        quarantined_until: first round in which it is heard again, at the latest verdict; None if it was heard then.
     """
 
     received: int = 0
@@ -31,6 +41,10 @@ class PeerAccount:
     reward_mismatches: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    strikes: float = 0.0
+    quarantines: int = 0
+    quarantined_until: int | None = None
 
 
 class Ledger:
@@ -50,13 +64,37 @@ class Ledger:
         return sorted(self._accounts)
 
     def account(self, peer: str) -> PeerAccount:
-        """The peer's account; it begins with the first call."""
-        return self._accounts.setdefault(peer, PeerAccount())
+        """The peer's account; it begins with the first call.
+
+        Names may be anybody's text: what does not print is escaped, long ones are cut, and beyond 4096 accounts all
+        others share one.
+        """
+        name = shown_name(peer)
+        if name not in self._accounts and len(self._accounts) >= _MOST_ACCOUNTS:
+            name = OTHERS
+        return self._accounts.setdefault(name, PeerAccount())
 
     def record_verdict(
-        self, *, peer: str, accepted: bool, num_bytes: int, reason: str | None = None, reward_mismatches: int = 0
+        self,
+        *,
+        peer: str,
+        accepted: bool,
+        num_bytes: int,
+        reason: str | None = None,
+        reward_mismatches: int = 0,
+        strikes: float = 0.0,
+        quarantined_until: int | None = None,
     ) -> None:
         """Count one group that the gate has judged.
+
+        Args:
+            peer: who sent it.
+            accepted: whether it was let in.
+            num_bytes: its size.
+            reason: why it was not let in.
+            reward_mismatches: claimed rewards that differ from those scored here.
+            strikes: what it cost the peer.
+            quarantined_until: first round in which the peer is heard again, if it is in quarantine.
 
         Raises:
             ValueError: accepted with a reason, or rejected without one.
@@ -67,6 +105,9 @@ class Ledger:
         account.received += 1
         account.num_bytes += num_bytes
         account.reward_mismatches += reward_mismatches
+        account.strikes += strikes
+        account.quarantines += quarantined_until not in (None, account.quarantined_until)
+        account.quarantined_until = quarantined_until
         if reason is None:
             account.accepted += 1
         else:
@@ -81,6 +122,10 @@ class Ledger:
     def record_late(self, peer: str, num_parcels: int) -> None:
         """Count parcels that came too late to be read."""
         self.account(peer).late += num_parcels
+
+    def record_refused(self, peer: str, refused: Mapping[str, int]) -> None:
+        """Count messages that the exchange refused before they were opened, by reason."""
+        self.account(peer).refused.update({shown_name(reason): count for reason, count in refused.items()})
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain data for a checkpoint or a report: peer -> counts."""
@@ -114,3 +159,19 @@ class Ledger:
                 raise ValueError(f"account of {peer!r}: received is not accepted plus rejected")
             ledger._accounts[peer] = account
         return ledger
+
+
+def shown_name(text: str) -> str:
+    r"""A name as it may stand in a table, a log or a file: one word of printable ASCII, of 64 characters at most.
+
+    >>> shown_name("bob"), shown_name("\x1b[31mbob\n")
+    ('bob', '\\x1b[31mbob\\n')
+    """
+    shown = "".join(map(_shown, text[: _LONGEST_NAME + 1]))
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}~"
+
+
+def _shown(char: str) -> str:
+    if "!" <= char <= "~":
+        return char
+    return "\\x20" if char == " " else char.encode("unicode_escape").decode("ascii")

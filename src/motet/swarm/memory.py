@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from motet.errors import UsageError
-from motet.swarm.exchange import Parcel
+from motet.swarm.exchange import Event, Parcel
 
 _NEVER = -1
 
@@ -180,6 +180,14 @@ class MemoryExchange:
             late = dict(sorted(self._mailbox.late.items()))
             self._mailbox.late.clear()
             return late
+
+    def num_refused(self) -> dict[str, dict[str, int]]:
+        """Nothing: all nodes live in one process."""
+        return {}
+
+    def events(self) -> list[Event]:
+        """Nothing: whoever runs all nodes knows."""
+        return []
 
     def close(self) -> None:
         """Leave: nobody waits for this node any more, and a `collect` of its own returns. Harmless when repeated."""

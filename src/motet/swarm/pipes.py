@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from motet.swarm.exchange import Exchange, Parcel
+from motet.swarm.exchange import Event, Exchange, Parcel
 
 
 class _Peers(msgspec.Struct, tag="peers", array_like=True, frozen=True):
@@ -104,6 +104,14 @@ class PipeExchange:
     def num_late(self) -> dict[str, int]:
         """Parcels per peer that were discarded as too old since the last call."""
         return self._ask(_NumLate(), _COUNTS) or {}
+
+    def num_refused(self) -> dict[str, dict[str, int]]:
+        """Nothing: all nodes are processes of one owner."""
+        return {}
+
+    def events(self) -> list[Event]:
+        """Nothing: whoever runs all nodes knows."""
+        return []
 
     def close(self) -> None:
         """Leave: nobody waits for this node any more, and a `collect` of its own returns. Harmless when repeated."""

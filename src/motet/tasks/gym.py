@@ -19,7 +19,7 @@ from motet.tasks.prompt_id import parse_prompt_id
 from motet.tasks.task import Prompt, Score, Split
 
 AnswerFrom = Literal["auto", "tag", "last_number", "text"]
-_OURS: Final = "answer"
+_OURS: Final = ("answer", "exact")
 _SIZE: Final = 20_000
 _SIZES: Final = {"acre": 1_000}  # makes all of its questions at once
 _HELD_OUT_KEY: Final = b"motet gym held out"
@@ -34,15 +34,16 @@ class GymTask:
     A question is held out iff a keyed hash of its text falls into a fixed fifth, the same for all of these tasks, so
     that nothing is trained on that any of them tests.
 
-    The reward is the one of reasoning-gym, which for some tasks gives a part for an answer that is nearly right; the
-    part "answer" is 1.0 if it gives 1, else 0.0.
+    The reward is the one of reasoning-gym, which for many tasks gives a part for an answer that is not right; the part
+    "answer" is 1.0 if it gives 1, else 0.0. Such parts can be gamed: for chain_sum "-10" earns a third where 1 is
+    right, because the digit is in it, and a model learns to write more digits. `exact` gives 1 or 0 only.
 
     Args:
         name: of the task, such as "chain_sum".
-        arguments: parameters of the task, as reasoning-gym names them, and `answer`, which says what of a
-            completion is the answer: "tag", what stands in <answer></answer>; "last_number"; "text", all of it;
-            "auto" (the default), the tag if there is one, else the last number if the right answer is a number, else
-            all of it.
+        arguments: parameters of the task, as reasoning-gym names them; `exact`, which is False by default; and
+            `answer`, which says what of a completion is the answer: "tag", what stands in <answer></answer>;
+            "last_number"; "text", all of it; "auto" (the default), the tag if there is one, else the last number if
+            the right answer is a number, else all of it.
 
     Raises:
         UsageError: no such task, an argument that it does not have or allow, or too few different questions.
@@ -51,7 +52,8 @@ class GymTask:
 
     def __init__(self, name: str, arguments: Mapping[str, Any]) -> None:
         options = dict(arguments)
-        self._answer_from = _answer_from(options.pop(_OURS, "auto"))
+        self._answer_from = _answer_from(options.pop("answer", "auto"))
+        self._exact = _exact(options.pop("exact", False))
         size = options.pop("size", _SIZES.get(name, _SIZE))
         if not isinstance(size, int) or isinstance(size, bool) or size < 5:
             raise UsageError(f"task.arguments.size: got {size!r}; allowed: 5 and more", code="E-TASK-08")
@@ -59,7 +61,8 @@ class GymTask:
         self._dataset, settings = _make(name, {"seed": 0, **options, "size": size})
         self._size = size
         self._sizes: dict[Split, int] = {"train": size - size // 5, "test": size // 5, "ood": 0}
-        self._fingerprint = blake2b(f"gym/1 {self._answer_from} {settings}".encode(), digest_size=16).hexdigest()
+        scorer = f"{self._answer_from}{' exact' if self._exact else ''}"
+        self._fingerprint = blake2b(f"gym/1 {scorer} {settings}".encode(), digest_size=16).hexdigest()
         self._entry = lru_cache(maxsize=4096)(self._find)
         for split in ("train", "test"):
             self._entry(f"{split}/0")
@@ -100,7 +103,8 @@ class GymTask:
     def _score(self, entry: dict[str, Any], completion: str) -> Score:
         answer = extract_answer(completion, _reference(entry), self._answer_from)
         value = 0.0 if answer is None else float(self._dataset.score_answer(answer, entry))
-        return Score(value, parts={"answer": float(value >= 1.0)}, extracted=answer)
+        right = float(value >= 1.0)
+        return Score(right if self._exact else value, parts={"answer": right}, extracted=answer)
 
     def _find(self, prompt_id: str) -> dict[str, Any]:
         split, index = parse_prompt_id(prompt_id, self.num_prompts)
@@ -148,7 +152,13 @@ def _answer_from(value: object) -> AnswerFrom:
     if value in get_args(AnswerFrom):
         return cast(AnswerFrom, value)
     allowed = ", ".join(f'"{name}"' for name in get_args(AnswerFrom))
-    raise UsageError(f"task.arguments.{_OURS}: got {value!r}; allowed: {allowed}", code="E-TASK-08")
+    raise UsageError(f"task.arguments.answer: got {value!r}; allowed: {allowed}", code="E-TASK-08")
+
+
+def _exact(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise UsageError(f"task.arguments.exact: got {value!r}; allowed: true, false", code="E-TASK-08")
 
 
 def _is_held_out(question: str) -> bool:
@@ -180,7 +190,7 @@ def _make(name: str, options: dict[str, Any]) -> tuple[Any, str]:
             hint = f'did you mean "{nearest[0]}"? ' if nearest else ""
             raise UsageError(
                 f"task.arguments.{key}: gym:{name} has no such argument; {hint}allowed: "
-                f"{', '.join(sorted([*allowed, _OURS]))}",
+                f"{', '.join(sorted([*allowed, *_OURS]))}",
                 code="E-TASK-08",
             )
     specs = options.get("datasets", ()) if name == "composite" else None

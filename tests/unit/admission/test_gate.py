@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -53,7 +54,7 @@ def expected(peer, round, prompt_id):
     return 4 if prompt_id in ("train/0", "train/1") and peer in ("kim", "lee") else 0
 
 
-def make_gate(task=TASK, decode=decode, **changes):
+def make_gate(task=TASK, decode=decode, is_member=None, num_assigned=lambda *_: 2, **changes):
     rules = GateRules(
         name="own",
         members=frozenset({"own", "kim", "lee"}),
@@ -63,7 +64,14 @@ def make_gate(task=TASK, decode=decode, **changes):
         max_new_tokens=8,
         max_group_size=6,
     )
-    return Gate(dataclasses.replace(rules, **changes), task=task, decode=decode, expected=expected)
+    return Gate(
+        dataclasses.replace(rules, **changes),
+        task=task,
+        decode=decode,
+        expected=expected,
+        num_assigned=num_assigned,
+        is_member=is_member,
+    )
 
 
 def admit(group, gate=None, *, peer="kim", round=ROUND, current_round=ROUND):
@@ -187,6 +195,7 @@ HOSTILE = {
     "log-prob -inf": (with_rollout(token_ids=ids_of(1, END), logp_gen=logps(-math.inf, -1)), "bad_logp"),
     "log-prob inf": (with_rollout(token_ids=ids_of(1, END), logp_gen=logps(-1, math.inf)), "bad_logp"),
     "log-prob above 0": (with_rollout(token_ids=ids_of(1, END), logp_gen=logps(-1, 2e-4)), "bad_logp"),
+    "log-probs forged": (with_rollout(logp_gen=logps(*[-500] * 6)), "forged_logp"),
     "log-prob huge": (with_rollout(token_ids=ids_of(1, END), logp_gen=logps(-1, -3e38)), "bad_logp"),
     "reward nan": (with_rollout(reward=math.nan), "bad_reward"),
     "reward inf": (with_rollout(reward=-math.inf), "bad_reward"),
@@ -258,13 +267,129 @@ def test_a_rejected_group_cannot_be_tried_again():
 
 
 def test_what_is_remembered_is_bounded_by_the_window():
-    gate = make_gate(max_lag=2)
+    gate = make_gate(max_lag=2, spare_groups=100)
     for round in range(200):
         for peer in ("kim", "lee"):
             for prompt_id in ("train/0", "train/1", "train/2", "train/3"):
                 sent = group(peer=peer, round=round, prompt_id=prompt_id)
                 admit(sent, gate, peer=peer, round=round, current_round=round)
         assert sum(len(seen) for seen in gate._seen.values()) <= 3 * 4
+        assert len(gate.to_dict()["used"]) <= 3 * 2
+
+
+def test_members_may_come_and_go():
+    names = {"kim"}
+    gate = make_gate(is_member=names.__contains__)
+    assert admit(group(peer="lee"), gate, peer="lee").reason == "unknown_peer"
+    names.add("lee")
+    assert admit(group(peer="lee"), gate, peer="lee").accepted
+    assert admit(group(peer="own"), make_gate(is_member=lambda _: True), peer="own").reason == "impersonation"
+
+
+class Unread(bytes):
+    """Nobody may look into it."""
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, place):
+        raise AssertionError("read")
+
+    __bytes__ = __iter__ = __getitem__
+
+
+@pytest.mark.parametrize(
+    ("rules", "before", "detail"),
+    [
+        ({"max_bytes_per_round": 9_999}, [], "10000 bytes after 0, allowed 9999 a round"),
+        ({}, [GOOD] * 4, "4 groups before, 2 assigned and 2 to spare"),
+    ],
+)
+def test_more_than_a_peer_may_send_is_not_read(rules, before, detail):
+    gate = make_gate(**rules)
+    for payload in before:
+        admit(payload, gate)
+    verdict = admit(Unread(), gate)
+    assert (verdict.reason, verdict.detail, verdict.strikes) == ("over_quota", detail, 0.25)
+    assert admit(group(peer="lee"), gate, peer="lee").accepted, "each peer has a quota of its own"
+    assert admit(group(round=4), gate, round=4, current_round=4).accepted, "and each round"
+
+
+def test_a_quarantined_peer_is_not_read_until_it_is_released():
+    gate = make_gate(quarantine_after=3, quarantine_rounds=5)
+    verdicts = [admit(b"", gate) for _ in range(3)]
+    assert [verdict.strikes for verdict in verdicts] == [1, 1, 1]
+    assert [verdict.quarantined_until for verdict in verdicts] == [None, None, ROUND + 6]
+    verdict = admit(Unread(), gate)
+    assert (verdict.reason, verdict.detail) == ("quarantined", "in quarantine, heard again in round 9")
+    assert (verdict.strikes, verdict.quarantined_until) == (0, 9)
+    assert admit(group(peer="lee"), gate, peer="lee").accepted
+    assert admit(group(round=8), gate, round=8, current_round=8).reason == "quarantined"
+    released = admit(group(round=9), gate, round=9, current_round=9)
+    assert (released.accepted, released.quarantined_until) == (True, None)
+    for _ in range(3):
+        admit(b"", gate, round=10, current_round=10)
+    assert gate.conduct.quarantined_until("kim", 20) == 21, "twice as long the second time"
+
+
+def test_strangers_are_not_remembered():
+    """Names cost nothing: whoever has no membership must not fill the memory of those who have."""
+    gate = make_gate(max_lag=2)
+    for number in range(100):
+        assert admit(b"", gate, peer=f"stranger {number}").strikes == 0
+    assert gate.to_dict() == make_gate().to_dict()
+
+
+def test_lies_about_rewards_cost_strikes_in_the_end():
+    gate = make_gate(max_lag=50, quarantine_after=1)
+    lies = (rollout(RIGHT, reward=0.0), rollout(WRONG, reward=1.0)) * 3
+    verdicts = [admit(group(round=round, rollouts=lies), gate, round=round, current_round=round) for round in range(4)]
+    assert [verdict.strikes for verdict in verdicts] == [0.5, 0.5, 0.5, 0]
+    assert [verdict.accepted for verdict in verdicts] == [True] * 3 + [False]
+    assert verdicts[1].quarantined_until is None, "strikes fade"
+    assert verdicts[3].reason == "quarantined"
+    truths = [admit(group(round=round), make_gate(max_lag=50), round=round, current_round=round) for round in range(50)]
+    assert sum(verdict.strikes for verdict in truths) == 0
+
+
+def test_padding_is_compared_with_own_correct_completions():
+    gate = make_gate(max_new_tokens=400)
+    short = [group(peer="own", rollouts=(rollout(RIGHT),) * 4)] * 20
+    gate.note_own(short)
+    assert admit(GROUP, gate).length_ratio == 1
+    long = rollout("1" * 50 + RIGHT, reward=1.0)
+    verdict = admit(group(prompt_id="train/1", rollouts=(long, long)), make_gate(max_new_tokens=400))
+    assert verdict.accepted, "nothing to compare with"
+
+
+class PaysAll(RunningSums):
+    def score(self, _prompt, completions):
+        return [Score(1.0) for _ in completions]
+
+
+def test_padding_far_outside_is_rejected():
+    gate = make_gate(task=PaysAll(), max_new_tokens=400)
+    gate.note_own([group(peer="own", rollouts=(rollout(RIGHT, reward=1.0),) * 4)] * 20)
+    near = admit(group(rollouts=(rollout("1" * 23 + ";", reward=1.0),)), gate)
+    assert (near.accepted, near.length_ratio) == (True, 4)
+    far = admit(group(prompt_id="train/1", rollouts=(rollout("1" * 24 + ";", reward=1.0),)), gate)
+    assert (far.reason, far.strikes) == ("padded", 0.25)
+    assert far.detail == "correct completions of 25 tokens; 95 % of ours have 6 or less"
+
+
+def test_a_leap_of_claims_is_unusual():
+    gate = make_gate(max_lag=50)
+    for round in range(30):
+        assert admit(group(round=round), gate, round=round, current_round=round).accepted
+    leap = tuple(dataclasses.replace(each, logp_gen=each.logp_gen - np.float32(1.9)) for each in GROUP.rollouts)
+    verdict = admit(group(round=30, rollouts=leap), gate, round=30, current_round=30)
+    assert (verdict.reason, verdict.strikes) == ("unusual_logp", 0.25)
+
+
+def test_equal_completions_are_no_fault():
+    """A model that has collapsed says one thing only. That teaches nothing, and it is no attack."""
+    same = rollout(RIGHT, logp_gen=logps(*[-0.01] * 6))
+    assert admit(group(rollouts=(same,) * 6)).accepted
 
 
 class PartlyScorable(RunningSums):
@@ -399,6 +524,30 @@ def test_what_was_seen_survives_an_interruption():
     before = make_gate()
     assert admit(GROUP, before).accepted
     after = make_gate()
-    after.restore_seen([list(entry) for entry in before.seen()])  # as JSON gives it back
+    after.restore(json.loads(json.dumps(before.to_dict())))
     assert admit(GROUP, after).reason == "duplicate"
     assert after.seen() == before.seen() == [(ROUND, "kim", "train/0")]
+    older = make_gate()
+    older.restore({"seen": [[ROUND, "kim", "train/0"]]})
+    assert admit(GROUP, older).reason == "duplicate"
+
+
+def test_everything_else_survives_an_interruption_too():
+    before, after = make_gate(max_lag=50), make_gate(max_lag=50)
+    before.note_own([group(peer="own", rollouts=(rollout(RIGHT),) * 70)])
+    for round in range(4):
+        admit(group(round=round), before, round=round, current_round=round)
+        admit(b"", before, round=round, current_round=round)
+    after.restore(json.loads(json.dumps(before.to_dict())))
+    assert after.to_dict() == before.to_dict()
+    assert before.to_dict()["conduct"]["kim"]["quarantines"] == 1
+    assert admit(GROUP, after, round=4, current_round=4).reason == "quarantined"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"seen": [1]}, {"conduct": {"kim": {"strikes": "x"}}}, {"histories": {"kim": ["x"]}}, {"used": [[1, 2]]}],
+)
+def test_a_damaged_state_is_refused(damaged):
+    with pytest.raises((TypeError, ValueError)):
+        make_gate().restore(damaged)

@@ -34,3 +34,4 @@ def test_every_pair_has_a_row() -> None:
     result = bench_wire(say=heard.append, vocabularies=(16, 500), completions=(3,), num_tokens=50, repeats=1)
     assert len(heard) == 2
     assert [(cell["vocabulary"], cell["completion"]) for cell in result["figures"]] == [(16, 3), (500, 3)]
+    assert all(cell["gate"]["tokens_per_s"] > 0 for cell in result["figures"])

@@ -17,7 +17,7 @@ from motet.config.fields import all_sections, all_settings
         ("method.epsilon", "a number above 0 and below 1"),
         ("method.epsilon_high", "a number above 0"),
         ("method.weights", 'one of "none", "vanilla", "truncated"'),
-        ("swarm.transport", 'one of "memory", "pipes"'),
+        ("swarm.transport", 'one of "memory", "pipes", "zenoh", "nats"'),
         ("rollout.ahead", "a whole number from 0 to 1"),
         ("task.terms", "a list of at least one in [ ], each a whole number from 2 to 20"),
         ("node.lora.target_modules", '"all-linear" or a list in [ ], each text in quotes'),

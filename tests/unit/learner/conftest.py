@@ -101,6 +101,7 @@ def make_learner(encode: Callable[[Policy], Callable[[str], list[int]]]) -> Call
         joined: bool = False,
         precision: str = "fp32",
         max_batch_tokens: int = 16384,
+        max_influence: float | None = None,
         learning_rate: float = 1e-3,
         max_grad_norm: float = 1e9,
         optimizer: dict[str, Any] | None = None,
@@ -117,6 +118,7 @@ def make_learner(encode: Callable[[Policy], Callable[[str], list[int]]]) -> Call
             joined=joined,
             precision=precision,  # type: ignore[arg-type]
             max_batch_tokens=max_batch_tokens,
+            max_influence=max_influence,
         )
         if dtype is not None:
             policy.cast(dtype)

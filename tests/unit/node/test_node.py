@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from motet.journal import known
 from motet.node import Phase
 from motet.records import LOG_PROB_ERROR_NATS, decode_group, read_archive
 
@@ -48,6 +49,48 @@ def test_phases_and_report(pair):
     assert metrics["admission/rejected"] == metrics["admission/late"] == metrics["admission/reward_mismatches"] == 0
     assert {"time/generate_s", "time/wait_s", "time/learn_s"} <= metrics.keys()
     assert metrics["wire/bytes_per_token"] == metrics["wire/bytes_sent"] / metrics["wire/tokens_sent"]
+
+
+def test_what_the_exchange_refused_is_accounted_for_apart(pair):
+    _, ann, bob = pair()
+    publish_only(bob, 0)
+    ann.exchange.num_refused = lambda: {"bob": {"bad_signature": 3}, "\x1b[2Jeve": {"unknown_peer": 1, "malformed": 2}}
+    _, report = drive(ann, 0)
+    assert report.metrics["admission/refused"] == 6
+    assert report.metrics["admission/refused/bad_signature"] == 3
+    assert report.metrics["admission/rejected"] == 0
+    account = ann.ledger.account("bob")
+    assert (dict(account.refused), account.received, account.accepted) == ({"bad_signature": 3}, 3, 3)
+    assert ann.ledger.peers() == ["\\x1b[2Jeve", "bob"]
+
+
+def test_strikes_and_quarantine_show_in_metrics_and_ledger(pair):
+    _, ann, bob = pair()
+    bob.exchange.publish(0, [b"", b"nothing", b"of the kind", b"unread"])
+    _, report = drive(ann, 0)
+    metrics = report.metrics
+    assert metrics["admission/strikes"] == 3
+    assert metrics["admission/quarantined"] == 1
+    assert (metrics["admission/rejected/malformed"], metrics["admission/rejected/quarantined"]) == (3, 1)
+    account = ann.ledger.account("bob")
+    assert (account.strikes, account.quarantines, account.quarantined_until) == (3, 1, 21)
+
+
+def test_own_correct_completions_are_what_peers_are_compared_with(pair):
+    _, ann, bob = pair(rollout={"prompts_per_round": 60, "group_size": 8})
+    ratios = []
+    for round in range(2):
+        publish_only(bob, round)
+        ratios.append(drive(ann, round)[1].metrics["admission/length_ratio"])
+    assert 0.5 < max(ratios) < 2
+
+
+def test_every_metric_of_a_round_is_in_the_table(pair):
+    _, ann, bob = pair()
+    bob.exchange.publish(0, [b""])
+    ann.exchange.num_refused = lambda: {"bob": {"malformed": 1}}
+    _, report = drive(ann, 0)
+    assert [name for name in report.metrics if not known(name)] == []
 
 
 def test_nothing_happens_before_the_first_step(pair):

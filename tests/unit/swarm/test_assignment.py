@@ -133,3 +133,26 @@ def test_impossible_settings_are_the_users_mistake():
     assert caught.value.code == "E-SWARM-02"
     with pytest.raises(UsageError, match="two nodes have the same name"):
         Assignment(1, ["ann", "ann"], 2, 8, 8)
+
+
+@given(settings, st.integers(0, 10**6))
+def test_in_an_open_swarm_everybody_knows_the_prompts_of_everybody(chosen, round):
+    names = chosen.pop("peers")
+    ends = [Assignment(peers=[name], **chosen, is_open=True) for name in names]
+    for name, own in zip(names, ends, strict=True):
+        plan = own.plan(name, round)
+        assert len(plan) == chosen["prompts_per_round"]
+        for other in ends:
+            assert other.plan(name, round) == plan
+            assert all(other.expected(name, round, ask.prompt_id) == chosen["group_size"] for ask in plan)
+    stranger = ends[0].plan("stranger", round)
+    assert len(stranger) == chosen["prompts_per_round"]
+
+
+def test_an_open_swarm_forgets_shares_of_names_that_nobody_has():
+    assignment = Assignment(1, ["ann"], 2, 2, num_train_prompts=50, is_open=True)
+    before = assignment.plan("ann", 0)
+    for number in range(5000):
+        assignment.expected(f"made-up-{number}", number, "train/0")
+    assert len(assignment._shares) <= 2048
+    assert assignment.plan("ann", 0) == before

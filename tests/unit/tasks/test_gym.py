@@ -51,6 +51,16 @@ def test_a_part_reward_of_the_scorer_is_kept_but_does_not_count_as_solved():
     assert nearly.parts == {"answer": 0.0}
 
 
+def test_exact_gives_nothing_for_a_part():
+    arguments = {**ONE_DIGIT, "answer": "text"}
+    parts, exact = GymTask("chain_sum", arguments), GymTask("chain_sum", {**arguments, "exact": True})
+    prompt = exact.prompt("train/0")
+    texts = [f"It is {prompt.answer}", prompt.answer]
+    assert [score.value for score in exact.score(prompt, texts)] == [0.0, 1.0]
+    assert 0 < parts.score(prompt, texts)[0].value < 1
+    assert exact.fingerprint != parts.fingerprint
+
+
 def test_no_question_is_trained_on_and_tested_even_where_there_are_few():
     task = GymTask("chain_sum", TINY)
     train, test = set(texts(task, "train", 3000)), set(texts(task, "test", 1000))
@@ -85,6 +95,7 @@ def test_too_few_questions_are_refused():
         ("chain_sum", {"min_terms": 0}, "E-TASK-08", "gym:chain_sum refuses them: AssertionError: min_terms must be"),
         ("chain_sum", {"min_terms": "many"}, "E-TASK-08", "gym:chain_sum refuses them: TypeError"),
         ("chain_sum", {"answer": "end"}, "E-TASK-08", "arguments.answer: got 'end'; allowed: \"auto\""),
+        ("chain_sum", {"exact": 1}, "E-TASK-08", "arguments.exact: got 1; allowed: true, false"),
         ("chain_sum", {"size": 3}, "E-TASK-08", "size: got 3; allowed: 5 and more"),
         ("composite", {}, "E-TASK-08", "refuses them: AssertionError"),
         ("composite", {"datasets": [{"nam": "gcd"}]}, "E-TASK-08", "refuses them: TypeError"),

@@ -9,13 +9,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from motet.cli.catalogue import bench, command, config, files, integrations, models, runs, tasks, vllm
+from motet.cli.catalogue import (
+    bench,
+    command,
+    config,
+    files,
+    identity,
+    integrations,
+    models,
+    nodes,
+    runs,
+    tasks,
+    vllm,
+)
 from motet.cli.catalogue.entry import Entry
 
 CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         code: entry
-        for area in (config, command, tasks, models, vllm, runs, files, integrations, bench)
+        for area in (config, command, tasks, models, vllm, runs, nodes, identity, files, integrations, bench)
         for code, entry in area.ENTRIES.items()
     }
 )

@@ -1,0 +1,138 @@
+"""A node's presence in a swarm over the network: how it enters, what is told of it, how it leaves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from motet.config import RunFile
+from motet.journal import RunDir
+from motet.journal.peers import PeerStatus, SwarmStatus, write_status
+from motet.node import Node
+from motet.swarm import Ledger, PeerAccount
+from motet.swarm import status as swarm_status
+from motet.swarm.network import NetworkExchange
+
+_EVERY_S = 1.0
+_PHASES = {"generate": "generating", "wait": "waiting", "learn": "training", "evaluate": "examining"}
+
+
+class Presence:
+    """Keeps `peers/<node>.json` of the run directory up to date, from `enter` to `close`.
+
+    Args:
+        run: the settings.
+        name: of the node.
+        run_dir: the run's directory.
+        network: through which the node meets the others; not open yet.
+        node: the node.
+    """
+
+    def __init__(self, run: RunFile, name: str, run_dir: RunDir, network: NetworkExchange, node: Node) -> None:
+        self._run = run
+        self._name = name
+        self._dir = run_dir
+        self._network = network
+        self._node = node
+        self._phase, self._since, self._round = "loading", time.time(), -1
+        self._accounts: Mapping[str, PeerAccount] = {}
+        self._ends = threading.Event()
+        self._writer = threading.Thread(target=self._write_on, name=f"status of {name}", daemon=True)
+
+    def enter(
+        self, first_round: int, *, wait_for: Sequence[str], should_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Open the network, and wait for the named nodes, no longer than the deadline of a round.
+
+        Raises:
+            SwarmUnreachable: nobody answers at the addresses of the swarm.
+            SwarmRefused: the swarm does not take this node.
+        """
+        self._phase = "joining"
+        self._writer.start()
+        self._network.open()
+        self._network.begin(first_round)
+        if first_round == 0:
+            self._network.gather(wait_for, deadline_s=self._run.swarm.deadline_s, stop=should_stop)
+
+    def phase(self, activity: str, round: int) -> None:
+        """The node begins something; between its rounds its ledger can be read."""
+        ledger = Ledger.from_dict(self._node.ledger.to_dict())
+        self._accounts = {peer: ledger.account(peer) for peer in ledger.peers()}
+        self._phase, self._since, self._round = _PHASES[activity], time.time(), round
+
+    def swarm_round(self) -> int | None:
+        """The round that the swarm has reached; None if nobody is there to say."""
+        return self._network.swarm_round()
+
+    def leave(self) -> None:
+        """The node has finished: nobody waits for it any more."""
+        self._phase, self._since = "finished", time.time()
+        self._network.close()
+
+    def close(self) -> None:
+        """Leave, if it has not, and stop telling."""
+        if self._phase != "finished":
+            self._phase, self._since = "stopped", time.time()
+        self._network.close()
+        self._ends.set()
+        if self._writer.is_alive():
+            self._writer.join()
+        self._write()
+
+    def _write_on(self) -> None:
+        self._write()
+        while not self._ends.wait(_EVERY_S):
+            self._write()
+
+    def _write(self) -> None:
+        with suppress(OSError):  # a full disk stops the run where it matters, not here
+            write_status(self._dir, self._status())
+
+    def _status(self) -> SwarmStatus:
+        seen = self._network.status()
+        waits = self._phase == "waiting" and bool(seen.waiting_for)
+        return SwarmStatus(
+            at_s=time.time(),
+            node=self._name,
+            key=seen.key,
+            pid=os.getpid(),
+            boot=seen.boot,
+            phase=self._phase,
+            phase_since_s=self._since,
+            round=self._round,
+            num_rounds=self._run.run.rounds,
+            swarm_round=seen.swarm_round,
+            alone=seen.is_alone,
+            waiting_for=seen.waiting_for if waits else [],
+            waiting_until_s=self._since + self._run.swarm.deadline_s if waits else None,
+            link=" ".join((self._run.swarm.transport, *self._run.swarm.listen, *self._run.swarm.connect)),
+            link_fault=seen.link_fault,
+            neighbours=len(seen.neighbours),
+            bytes_in=seen.bytes_in,
+            bytes_out=seen.bytes_out,
+            dropped=seen.num_dropped,
+            repairs=seen.num_repaired,
+            peers=[self._peer(peer) for peer in seen.peers],
+        )
+
+    def _peer(self, peer: swarm_status.PeerStatus) -> PeerStatus:
+        account = self._accounts.get(peer.name, PeerAccount())
+        return PeerStatus(
+            name=peer.name,
+            key=peer.key,
+            state=peer.state,
+            heard_s=peer.heard_s,
+            round=peer.round,
+            lag=max(peer.lag, 0),
+            accepted=account.accepted,
+            rejected=dict(account.rejected),
+            late=account.late,
+            kept=account.kept,
+            dropped=dict(account.dropped),
+            refused=peer.refused,
+            bytes_in=peer.bytes_in,
+        )
