@@ -76,6 +76,7 @@ class NatsServer:
         jetstream: False for a server without; text for the inside of the section.
         port: to listen on; a free one without it.
         scheme: of `address`.
+        text: a whole configuration file, instead of the one that is written from the rest; it listens on `port`.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class NatsServer:
         jetstream: bool | str = True,
         port: int | None = None,
         scheme: str = "nats",
+        text: str | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
@@ -97,7 +99,7 @@ class NatsServer:
         if jetstream:
             inside = jetstream if isinstance(jetstream, str) else ""
             lines.append(f'jetstream {{ store_dir: "{self.store}"\n{inside} }}')
-        self._config.write_text("\n".join([*lines, config, ""]))
+        self._config.write_text("\n".join([*lines, config, ""]) if text is None else text)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -152,8 +154,8 @@ def permissions(name: str) -> str:
     """What a node may do at the server, in the language of its configuration. The same stands in docs/nats.md."""
     publish = [
         f"motet.*.roll.{name}.*",
-        f"motet.*.card.{name}",
         f"motet.*.beat.{name}",
+        f"motet.*.card.{name}",
         "motet.*.ask.*",
         "$JS.API.STREAM.INFO.*",
         "$JS.API.STREAM.CREATE.*",

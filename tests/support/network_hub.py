@@ -11,7 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
+
+import pytest
+from nats_server import nats_links
+from zenoh_links import embedded_links, relayed_links
 
 from motet.swarm import Event, Parcel
 from motet.swarm.credentials import Roster, plain_credential
@@ -35,7 +40,19 @@ def memory_links() -> Iterator[MakeLink]:
     net.close()
 
 
-LINKS: dict[str, LinkFactory] = {"memory": memory_links}
+@contextmanager
+def _of_zenoh(factory: LinkFactory) -> Iterator[MakeLink]:
+    pytest.importorskip("zenoh", reason="needs zenoh: pip install 'motet[zenoh]'")
+    with factory() as make_link:
+        yield make_link
+
+
+LINKS: dict[str, LinkFactory] = {
+    "memory": memory_links,
+    "zenoh": partial(_of_zenoh, embedded_links),
+    "zenoh relay": partial(_of_zenoh, relayed_links),
+    "nats": nats_links,
+}
 
 
 def wait_for(condition: Callable[[], object], what: str = "a condition") -> None:
@@ -221,8 +238,11 @@ class Stage:
 
     def settle(self) -> None:
         """Step everybody until nothing moves."""
-        while any([node.step() for node in self.nodes.values()]):
-            pass
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            for node in self.nodes.values():
+                is_busy |= node.step()
 
     def pass_s(self, seconds: float, *, tick_s: float = 0.25) -> None:
         """Let time go by."""

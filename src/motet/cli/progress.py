@@ -148,7 +148,7 @@ class LiveProgress(_Progress):
         """See `Observer`. The line stays above the table."""
         from rich.text import Text
 
-        self._live.console.print(Text(f"node {node}: {event.text}"))
+        self._live.console.print(Text(f"node {node}: {_told(event)}"))
 
     def _render(self) -> RenderableType:
         from rich.console import Group
@@ -202,7 +202,7 @@ class LineProgress(_Progress):
 
     def happened(self, node: str, event: Event) -> None:
         """See `Observer`."""
-        self._say(f"run={self._name} node={node} event={event.kind} {event.text}")
+        self._say(f"run={self._name} node={node} event={event.kind} {_told(event)}")
 
     def round_done(self, row: Mapping[str, object]) -> None:
         """See `Observer`."""
@@ -234,6 +234,11 @@ def rounds_done_in(row: Mapping[str, object]) -> int:
     0
     """
     return int(str(row["round"])) + 1
+
+
+def _told(event: Event) -> str:
+    """What happened, with whom it is about."""
+    return f"{event.peer} {event.text}" if event.peer else event.text
 
 
 def _worth_saying(share: object) -> float | None:

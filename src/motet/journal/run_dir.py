@@ -13,6 +13,8 @@
   completions/<node>.jsonl  texts, for people
   checkpoints/round_<N>/    state after N rounds; `.round_<N>.partial` while it is being written
   archive/<node>.motet      every group that the node sampled
+  peers/<node>.json         how a networked node stands, rewritten every second
+  roster/<node>.json        which name a networked node believes under which key
   models/<node>/            the trained model, an ordinary Hugging Face folder
   report.html, report.png
 """
@@ -169,6 +171,10 @@ class RunDir:
     def archive(self, node: str) -> Path:
         """Groups that a node sampled."""
         return self.archive_dir / f"{node}.motet"
+
+    def roster(self, node: str) -> Path:
+        """Whose key is whose, as a networked node has learned it."""
+        return self.path / "roster" / f"{node}.json"
 
     def model(self, node: str) -> Path:
         """The trained model of a node."""

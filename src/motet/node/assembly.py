@@ -324,9 +324,7 @@ def _gate(
         max_group_size=admission.max_group_size,
         max_lag=_max_lag(run),
         # The parser's own bounds stay looser than the rules', which give the clearer reasons.
-        limits=WireLimits(
-            max_payload_bytes=admission.max_payload_bytes, max_group_size=16 * admission.max_group_size
-        ),
+        limits=WireLimits(max_payload_bytes=admission.max_payload_bytes, max_group_size=16 * admission.max_group_size),
         max_bytes_per_round=admission.max_bytes_per_round,
         quarantine_after=admission.quarantine_after,
         quarantine_rounds=admission.quarantine_rounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ _EMBEDDED_PORTS = range(28_200, 29_200)
 _DAY_S = 86_400
 _OWN_GRANT_S = 3650 * _DAY_S
 _KEPT_BEYOND_LAG = 3
+_USUAL_MESSAGE_BYTES = 1_000_000
+_MOST_BYTES_PER_TOKEN = 8
+_MESSAGE_OVERHEAD_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def seat_of(run: RunFile, name: str) -> Seat:
 
 
 def network_of(
-    run: RunFile, name: str, *, others: Mapping[str, str | None], card: Mapping[str, str]
+    run: RunFile, name: str, *, others: Mapping[str, str | None], card: Mapping[str, str], roster_file: Path
 ) -> NetworkExchange:
     """The exchange of a networked node, not open yet.
 
@@ -73,9 +77,10 @@ def network_of(
         name: of the node.
         others: other nodes that take part by being named, each with its pinned key or None.
         card: what must be the same for all nodes of the run, as lines for people.
+        roster_file: whose key is whose, as an earlier part of the run learned it; it need not be there.
 
     Raises:
-        UsageError: keys, certificates or addresses that cannot be used.
+        UsageError: keys, certificates or addresses that cannot be used; E-NODE-07, a damaged roster.
         SwarmRefused: E-NODE-03, the swarm needs an invitation that this node does not have.
     """
     swarm = run.swarm
@@ -97,11 +102,12 @@ def network_of(
         name,
         key=key,
         credential=_credential(run, name, key, run_id, keyring),
-        roster=Roster(run_id, authority=authority, pins=pinned),
+        roster=_roster(roster_file, run_id, authority, pinned),
         run_id=run_id,
         card=card,
         link=_link(run, name, run_id.hex(), keep_rounds=keep_rounds),
         options=NetworkOptions(
+            max_message_bytes=message_bytes(run),
             max_bytes_per_round=run.admission.max_bytes_per_round,
             max_lag=max_lag,
             keep_rounds=keep_rounds,
@@ -110,6 +116,19 @@ def network_of(
             num_rounds=run.run.rounds,
         ),
     )
+
+
+def _roster(path: Path, run_id: bytes, authority: bytes | None, pins: Mapping[str, bytes | None]) -> Roster:
+    """Whose key is whose. What was learned before holds: otherwise a restart would let a name change hands."""
+    if not path.exists():
+        return Roster(run_id, authority=authority, pins=pins)
+    try:
+        return Roster.from_dict(json.loads(path.read_bytes()), run_id=run_id, authority=authority, pins=pins)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path}: damaged or of another run ({error}); restore it, or delete it to believe each name's next key",
+            code="E-NODE-07",
+        ) from error
 
 
 def _credential(run: RunFile, name: str, key: NodeKey, run_id: bytes, keyring: Keyring) -> Credential:
@@ -161,13 +180,25 @@ def _link(run: RunFile, name: str, run_id: str, *, keep_rounds: int) -> Link:
             servers=swarm.connect,
             tls=tls,
             keep_rounds=keep_rounds,
-            max_message_bytes=run.admission.max_payload_bytes,
+            max_message_bytes=message_bytes(run),
         )
     from motet.swarm.zenoh_link import ZenohLink
 
     return ZenohLink(
-        name, run_id, listen=swarm.listen, connect=swarm.connect, embedded_port=embedded_port(run), tls=tls
+        name,
+        run_id,
+        listen=swarm.listen,
+        connect=swarm.connect,
+        embedded_port=embedded_port(run),
+        tls=tls,
+        max_message_bytes=message_bytes(run),
     )
+
+
+def message_bytes(run: RunFile) -> int:
+    """The longest message of a run: a megabyte, which any line and server takes, or what its largest group may need."""
+    largest_group = run.rollout.group_size * run.rollout.max_new_tokens * _MOST_BYTES_PER_TOKEN
+    return max(_USUAL_MESSAGE_BYTES, largest_group + _MESSAGE_OVERHEAD_BYTES)
 
 
 def embedded_port(run: RunFile) -> int | None:

@@ -85,7 +85,13 @@ class MemberCrew:
         self._identity = identity_of(policy, task)
         network = None
         if not run.trains_alone:
-            network = network_of(run, name, others=seat.others, card=card_of(run, self._identity))
+            network = network_of(
+                run,
+                name,
+                others=seat.others,
+                card=card_of(run, self._identity),
+                roster_file=run_dir.roster(name),
+            )
         exchange = MemoryHub().join(name) if network is None else network
         member = assemble_member(run, name, task, policy, exchange=exchange, archive=archive)
         self._station = Station(run, member, task=task)

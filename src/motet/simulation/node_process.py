@@ -125,6 +125,8 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
                         presence.leave()
                     yield Finished(station.finish(Path(folder)))
                     station.close()
+                    if presence is not None:
+                        presence.close()
                     return
             held_since = perf_counter()
 
@@ -143,7 +145,9 @@ def _station(job: Job, run: RunFile, archive: Archive) -> tuple[Station, Presenc
         member = assemble_member(run, job.name, task, policy, exchange=exchange, archive=archive)
         return Station(run, member, task=task), None
     card = card_of(run, identity_of(policy, task))
-    network = network_of(run, job.name, others=_pins(run, job.name), card=card)
+    network = network_of(
+        run, job.name, others=_pins(run, job.name), card=card, roster_file=RunDir(job.run_dir).roster(job.name)
+    )
     member = assemble_member(run, job.name, task, policy, exchange=network, archive=archive)
     return Station(run, member, task=task), Presence(run, job.name, RunDir(job.run_dir), network, member.node)
 

@@ -7,14 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from motet.config import RunFile
-from motet.journal import RunDir
+from motet.errors import UsageError
+from motet.journal import RunDir, write_json
 from motet.journal.peers import PeerStatus, SwarmStatus, write_status
 from motet.node import Node
 from motet.swarm import Ledger, PeerAccount
 from motet.swarm import status as swarm_status
+from motet.swarm.invites import read_revocations
+from motet.swarm.keyring import Keyring
 from motet.swarm.network import NetworkExchange
+from motet.swarm.status import STRANGERS
 
 _EVERY_S = 1.0
 _PHASES = {"generate": "generating", "wait": "waiting", "learn": "training", "evaluate": "examining"}
@@ -39,6 +44,10 @@ class Presence:
         self._node = node
         self._phase, self._since, self._round = "loading", time.time(), -1
         self._accounts: Mapping[str, PeerAccount] = {}
+        self._quarantines: Mapping[str, int | None] = {}
+        self._roster: dict[str, Any] = {}
+        self._revocations = Keyring.of_run(run.run.name).revocations
+        self._revoked_at: float | None = None
         self._ends = threading.Event()
         self._writer = threading.Thread(target=self._write_on, name=f"status of {name}", daemon=True)
 
@@ -62,6 +71,8 @@ class Presence:
         """The node begins something; between its rounds its ledger can be read."""
         ledger = Ledger.from_dict(self._node.ledger.to_dict())
         self._accounts = {peer: ledger.account(peer) for peer in ledger.peers()}
+        conduct = self._node.gate.conduct
+        self._quarantines = {peer: conduct.quarantined_until(peer, round) for peer in self._accounts}
         self._phase, self._since, self._round = _PHASES[activity], time.time(), round
 
     def swarm_round(self) -> int | None:
@@ -86,11 +97,27 @@ class Presence:
     def _write_on(self) -> None:
         self._write()
         while not self._ends.wait(_EVERY_S):
+            self._take_revocations()
             self._write()
 
     def _write(self) -> None:
         with suppress(OSError):  # a full disk stops the run where it matters, not here
             write_status(self._dir, self._status())
+            roster = self._network.roster()
+            if roster != self._roster:
+                self._dir.roster(self._name).parent.mkdir(exist_ok=True)
+                write_json(self._dir.roster(self._name), roster)
+                self._roster = roster
+
+    def _take_revocations(self) -> None:
+        """Pass on what `motet invite --revoke` has written on this machine since the last look."""
+        with suppress(OSError, UsageError):  # that verb tells of a damaged file
+            changed_at = self._revocations.stat().st_mtime
+            if changed_at != self._revoked_at:
+                revoked = read_revocations(self._revocations)
+                if revoked is not None:
+                    self._network.revoke(revoked)
+                self._revoked_at = changed_at
 
     def _status(self) -> SwarmStatus:
         seen = self._network.status()
@@ -116,7 +143,8 @@ class Presence:
             bytes_out=seen.bytes_out,
             dropped=seen.num_dropped,
             repairs=seen.num_repaired,
-            peers=[self._peer(peer) for peer in seen.peers],
+            refused=next((peer.refused for peer in seen.peers if peer.name == STRANGERS), {}),
+            peers=[self._peer(peer) for peer in seen.peers if peer.name != STRANGERS],
         )
 
     def _peer(self, peer: swarm_status.PeerStatus) -> PeerStatus:
@@ -128,6 +156,7 @@ class Presence:
             heard_s=peer.heard_s,
             round=peer.round,
             lag=max(peer.lag, 0),
+            quarantined_until=self._quarantines.get(peer.name),
             accepted=account.accepted,
             rejected=dict(account.rejected),
             late=account.late,

@@ -107,6 +107,7 @@ class Housekeeper:
                 leaving=is_last,
                 clock_ms=int(self._clock.unix_s() * 1000),
                 revocations=known.roster.revocations if with_list else None,
+                refuses=known.refused_marks(),
             )
         message = self._sealer.seal(Kind.BEAT, encode_beat(body))
         self._publisher.keep_beat(message)

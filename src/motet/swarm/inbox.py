@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -61,9 +61,36 @@ def parse_topic(text: str) -> Topic | None:
 
 @dataclass(slots=True)
 class _Queue:
+    """What waits under one name."""
+
+    max_bytes: int
     beats: deque[tuple[Topic, bytes]] = field(default_factory=deque)
     others: deque[tuple[Topic, bytes]] = field(default_factory=deque)
     num_bytes: int = 0
+
+    def has_room_for(self, num_bytes: int) -> bool:
+        return self.num_bytes + num_bytes <= self.max_bytes and len(self.others) < _MAX_WAITING
+
+    def put(self, topic: Topic, message: bytes) -> bool:
+        """Take a message in; False if that, or an older heartbeat, must go."""
+        if topic.kind == "beat":
+            is_full = len(self.beats) >= _MAX_BEATS
+            if is_full:
+                self.beats.popleft()
+            self.beats.append((topic, message))
+            return not is_full
+        if not self.has_room_for(len(message)):
+            return False
+        self.others.append((topic, message))
+        self.num_bytes += len(message)
+        return True
+
+    def take(self) -> tuple[Topic, bytes]:
+        if self.beats:
+            return self.beats.popleft()
+        topic, message = self.others.popleft()
+        self.num_bytes -= len(message)
+        return topic, message
 
 
 class Arrivals:
@@ -78,7 +105,8 @@ class Arrivals:
         self._refusals = refusals
         self._max_message_bytes = max_message_bytes
         self._changed = threading.Condition()
-        self._queues: OrderedDict[str, _Queue] = OrderedDict()
+        self._queues: dict[str, _Queue] = {}
+        self._in_turn: deque[str] = deque()
         self._is_closed = False
         self.num_bytes_in = 0
 
@@ -91,21 +119,19 @@ class Arrivals:
         if len(message) > self._max_message_bytes:
             return self._refusals.count(topic.peer, "oversized")
         account = self._refusals.account(topic.peer)
+        queue = self._queues.get(account)
+        if queue is not None and topic.kind != "beat" and not queue.has_room_for(len(message)):
+            return self._refusals.count(topic.peer, "flood")  # without the lock, which a flood would keep from others
         with self._changed:
-            queue = self._queues.setdefault(account, _Queue())
-            if topic.kind == "beat":
-                is_full = len(queue.beats) >= _MAX_BEATS
-                if is_full:
-                    queue.beats.popleft()
-                queue.beats.append((topic, message))
-            else:
-                too_much = queue.num_bytes + len(message) > _MAX_BYTES_IN_MESSAGES * self._max_message_bytes
-                is_full = too_much or len(queue.others) >= _MAX_WAITING
-                if not is_full:
-                    queue.others.append((topic, message))
-                    queue.num_bytes += len(message)
+            queue = self._queues.get(account)
+            if queue is None:
+                queue = self._queues[account] = _Queue(_MAX_BYTES_IN_MESSAGES * self._max_message_bytes)
+            was_empty = not (queue.beats or queue.others)
+            is_in = queue.put(topic, message)
+            if was_empty:
+                self._in_turn.append(account)
             self._changed.notify()
-        if is_full:
+        if not is_in:
             self._refusals.count(topic.peer, "flood")
         return None
 
@@ -119,27 +145,20 @@ class Arrivals:
             None if nothing has come, or after `close`.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._queues or self._is_closed, timeout_s)
-            if not self._queues or self._is_closed:
+            self._changed.wait_for(lambda: self._in_turn or self._is_closed, timeout_s)
+            if not self._in_turn or self._is_closed:
                 return None
-            account, queue = self._queues.popitem(last=False)
-            if queue.beats:
-                topic, message = queue.beats.popleft()
-            else:
-                topic, message = queue.others.popleft()
-                queue.num_bytes -= len(message)
+            account = self._in_turn.popleft()
+            queue = self._queues[account]
+            taken = queue.take()
             if queue.beats or queue.others:
-                self._queues[account] = queue
-            return topic, message
-
-    def is_empty(self) -> bool:
-        """True if nothing waits."""
-        with self._changed:
-            return not self._queues
+                self._in_turn.append(account)
+            return taken
 
     def close(self) -> None:
         """Wake whoever waits in `take`; nothing is given out any more."""
         with self._changed:
             self._is_closed = True
             self._queues.clear()
+            self._in_turn.clear()
             self._changed.notify_all()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
+from typing import Final
 
 from motet.swarm.credentials import Roster
-from motet.swarm.membership import Membership, Peer
+from motet.swarm.membership import MARK_BYTES, MAX_REFUSED, Membership, Peer
 from motet.swarm.options import Clock, NetworkOptions
 from motet.swarm.repair import Wants
 from motet.swarm.shelf import Shelf
 from motet.swarm.status import EventLog, Refusals
+
+MOST_OVERDUE: Final = 3
+"""A peer that has missed so many deadlines in a row is not waited for again before it is in time."""
 
 
 class Knowledge:
@@ -31,6 +35,7 @@ class Knowledge:
         has_double: somebody else speaks with this node's key.
         is_double: and was there before this node.
         is_closed: this node has left.
+        overdue: deadlines that a peer has missed in a row.
     """
 
     def __init__(self, name: str, digest: bytes, roster: Roster, options: NetworkOptions, clock: Clock) -> None:
@@ -54,6 +59,8 @@ class Knowledge:
         self.has_double = False
         self.is_double = False
         self.is_closed = False
+        self.overdue: Counter[str] = Counter()
+        self._refused: OrderedDict[bytes, None] = OrderedDict()
         self._max_lag = options.max_lag
         self._options = options
         self._clock = clock
@@ -64,7 +71,48 @@ class Knowledge:
 
     def missing(self, round: int) -> list[str]:
         """Live peers whose groups of the round are to be waited for and have not all come, by name."""
-        return [peer.name for peer in self.live() if peer.takes_part_in(round) and not self._is_done(peer, round)]
+        return [
+            peer.name
+            for peer in self.live()
+            if peer.takes_part_in(round)
+            and self.overdue[peer.name] < MOST_OVERDUE
+            and not self._is_done(peer, round)
+        ]
+
+    def end_wait(self, round: int, *, is_over: bool) -> list[str]:
+        """The wait for a round has ended; returns peers that will not be waited for any more until they are in time.
+
+        Args:
+            round: which.
+            is_over: the deadline is over: whoever is missing has missed it.
+        """
+        given_up = []
+        for peer in self.live():
+            if self._is_done(peer, round):
+                self.overdue.pop(peer.name, None)
+            elif is_over and peer.takes_part_in(round):
+                self.overdue[peer.name] += 1
+                if self.overdue[peer.name] == MOST_OVERDUE:
+                    given_up.append(peer.name)
+        return given_up
+
+    def note_refused(self, key: bytes) -> None:
+        """A key whose credential is not believed; its holder is told so in heartbeats."""
+        with self.changed:
+            mark = key[:MARK_BYTES]
+            self._refused.pop(mark, None)
+            self._refused[mark] = None
+            while len(self._refused) > MAX_REFUSED:
+                self._refused.popitem(last=False)
+
+    def refused_marks(self) -> tuple[bytes, ...]:
+        """Marks of the keys that were refused last."""
+        return tuple(self._refused)
+
+    def is_refused_by_all(self, key: bytes) -> bool:
+        """True if every live peer says that it does not believe this key. None being there is no refusal."""
+        live = self.live()
+        return bool(live) and all(key[:MARK_BYTES] in peer.refuses for peer in live)
 
     def swarm_round(self) -> int | None:
         """The round that the median live peer has published; see `Membership.swarm_round`."""

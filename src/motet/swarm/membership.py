@@ -17,7 +17,10 @@ from motet.swarm.credentials import Credential, RevocationList
 DIGEST_BYTES: Final = 16
 MAX_HELD: Final = 256
 UNDECIDED: Final = -1
+MAX_REFUSED: Final = 16
+MARK_BYTES: Final = 8
 _PEERS_PER_SECOND: Final = 64
+Mark = Annotated[bytes, msgspec.Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Round = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 
@@ -42,6 +45,7 @@ class Beat(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=T
         leaving: this is the last heartbeat.
         clock_ms: unix time.
         revocations: the newest list that is known, in some heartbeats.
+        refuses: first bytes of keys whose credentials are not believed here, so that their holders can be told.
     """
 
     credential: Credential
@@ -52,6 +56,7 @@ class Beat(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=T
     leaving: bool
     clock_ms: _Natural
     revocations: RevocationList | None
+    refuses: Annotated[tuple[Mark, ...], msgspec.Meta(max_length=MAX_REFUSED)] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -88,6 +93,7 @@ class Peer:
         round_at_first: the same, as its first heartbeat said: what came before that was sent before we listened.
         from_round: the first that it takes part in; `UNDECIDED` before it says so.
         held: rounds that it still has.
+        refuses: marks of keys that it does not believe.
         is_founder: it was here before this node published anything.
         is_same_run: its card is ours.
         has_left: it said so.
@@ -107,6 +113,7 @@ class Peer:
     is_founder: bool
     is_same_run: bool
     held: Mapping[int, Held] = field(default_factory=dict)
+    refuses: tuple[bytes, ...] = ()
     has_left: bool = False
     is_silent: bool = False
 
@@ -184,6 +191,7 @@ class Membership:
         peer.round, peer.announced = max(peer.round, beat.round), beat.round
         peer.from_round = beat.from_round
         peer.held = {held.round: held for held in beat.held}
+        peer.refuses = beat.refuses
         peer.has_left = beat.leaving
         if beat.leaving:
             return "known" if known is None else "left"

@@ -150,11 +150,12 @@ class Session:
             task.cancel()
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=_CLOSE_S)
+        if (writer := self._writer()) is None:
+            return  # it never came to a connection
         with suppress(*self._failures):
             await asyncio.wait_for(self._client.close(), _CLOSE_S)
-        if (writer := self._writer()) is not None:
-            writer.transport.abort()  # what `close` of the client cannot get rid of when the other end hangs
-            await asyncio.sleep(0)
+        writer.transport.abort()  # what `close` of the client cannot get rid of when the other end hangs
+        await asyncio.sleep(0)
 
     async def fetch(self, topic: str, found: dict[bytes, None], *, timeout_s: float, also_ask: bool) -> None:
         """Put the messages under a topic into `found`, from the stream; from their sender if it has none of them.

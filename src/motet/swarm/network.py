@@ -13,16 +13,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from motet.errors import RunFailed, SwarmRefused
-from motet.swarm.credentials import Credential, Roster
+from motet.swarm.credentials import Credential, RevocationList, Roster
 from motet.swarm.exchange import Event, Parcel
 from motet.swarm.fetching import Fetcher
 from motet.swarm.housekeeping import Housekeeper
 from motet.swarm.inbox import Arrivals
 from motet.swarm.keys import NodeKey
-from motet.swarm.knowledge import Knowledge
+from motet.swarm.knowledge import MOST_OVERDUE, Knowledge
 from motet.swarm.links import Link
 from motet.swarm.options import Clock, Identity, NetworkOptions
 from motet.swarm.overview import describe
@@ -160,6 +160,23 @@ class NetworkExchange:
         with self._known.changed:
             return [peer.name for peer in self._known.live()] if not self._known.is_closed else []
 
+    def revoke(self, revocations: RevocationList) -> bool:
+        """Take in a list of revoked invitations; heartbeats carry it on. True if it is genuine and news."""
+        is_news = self._known.roster.revoke(revocations)
+        if is_news:
+            self._reception.drop_revoked()
+        return is_news
+
+    def roster(self) -> dict[str, Any]:
+        """Whose key is whose, as plain data for a file (`Roster.from_dict`)."""
+        with self._known.changed:
+            return self._known.roster.to_dict()
+
+    def is_member(self, name: str) -> bool:
+        """True if somebody has shown to be this node of the run."""
+        with self._known.changed:
+            return self._known.roster.is_member(name)
+
     def publish(self, round: int, payloads: Sequence[bytes]) -> None:
         """Sign the groups of a round, keep them for those who ask, and have them sent.
 
@@ -289,6 +306,12 @@ class NetworkExchange:
                 "this one a name and a key of its own",
                 code="E-SWARM-12",
             )
+        if self._known.is_refused_by_all(self._identity.key.public):
+            raise SwarmRefused(
+                f"node {self.name}: every live peer refuses it: its invitation was used by another machine before, was "
+                "taken back, or has ended; ask the owner of the swarm for one of its own",
+                code="E-SWARM-14",
+            )
         if self._broken is not None:
             raise RunFailed(f"node {self.name}: {self._broken} of the exchange has ended", code="E-SWARM-13")
 
@@ -312,6 +335,12 @@ class NetworkExchange:
             if is_open:
                 self._fetcher.plan()
         self._waits = None
+        with known.changed:
+            given_up = known.end_wait(round, is_over=time.monotonic() >= ends_s)
+        for name in given_up:
+            known.log.tell(
+                "overdue", name, f"has missed {MOST_OVERDUE} deadlines in a row; not waited for until it is in time"
+            )
 
     def _is_served(self, missing: Sequence[str]) -> bool:
         """True if waiting longer would bring nothing."""

@@ -154,10 +154,10 @@ class Reception:
         name, known = envelope.peer, self._known
         admitted = known.roster.admit(beat.credential, now_s=self._clock.unix_s())
         if isinstance(admitted, Refusal):
+            known.note_refused(beat.credential.node_key)
             return self._refuse(name, admitted.reason)
         with known.changed:
             before = known.membership.peer(name)
-            was_same_run = before is None or before.is_same_run
             hearing = known.membership.hear(
                 name, admitted, envelope.boot, envelope.seq, beat, now_s=self._clock.monotonic_s()
             )
@@ -166,8 +166,6 @@ class Reception:
             peer = known.membership.peer(name)
             is_other_run = peer is not None and not peer.is_same_run
             known.bytes_in[name] += num_bytes
-            if is_other_run and was_same_run:
-                known.shelf.drop(name)
             known.changed.notify_all()
         if beat.revocations is not None and known.roster.revoke(beat.revocations):
             self.drop_revoked()

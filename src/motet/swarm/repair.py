@@ -20,7 +20,8 @@ _MAX_IN_FLIGHT: Final = 16
 _MAX_IN_FLIGHT_OF_A_PEER: Final = 2
 _MAX_NOTED: Final = 4096
 _FIRST_RETRY_S: Final = 0.25
-_LAST_RETRY_S: Final = 8.0
+_LAST_RETRY_S: Final = 5.0
+_RETRY_GROWTH: Final = 1.5
 _MAX_TRIES_OF_A_DRAW: Final = 3
 
 
@@ -157,7 +158,7 @@ class Wants:
         charged = self._in_flight.pop(key, 0)
         rest = self._rests.setdefault(fetch.peer, _Rest())
         rest.num_failures = 0 if num_messages else rest.num_failures + 1
-        pause_s = _FIRST_RETRY_S * 2 ** min(rest.num_failures - 1, 10) if rest.num_failures else 0.0
+        pause_s = _FIRST_RETRY_S * _RETRY_GROWTH ** min(rest.num_failures - 1, 10) if rest.num_failures else 0.0
         rest.until_s = now_s + min(pause_s, _LAST_RETRY_S)
         tries = self._tries.setdefault(key, _Tries(now_s))
         tries.count += 1

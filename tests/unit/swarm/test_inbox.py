@@ -54,7 +54,7 @@ def drain(arrivals):
                 "beat/\u00e9",
                 "roll/a/\u0661",
                 "roll/a/" + "9" * 19,
-            )  # fmt: skip
+            )
         ],
     ],
 )
@@ -74,8 +74,10 @@ def test_names_are_served_in_turn_and_heartbeats_first(arrivals):
     arrivals.put("beat/bob", b"b")
     arrivals.put("roll/cid/0", b"c")
     assert drain(arrivals) == [
-        ("beat", "bob", b"b"), ("roll", "cid", b"c"), ("roll", "bob", b"1"), ("roll", "bob", b"2"), ("roll", "bob", b"3")
-    ]  # fmt: skip
+        ("beat", "bob", b"b"),
+        ("roll", "cid", b"c"),
+        *[("roll", "bob", number) for number in (b"1", b"2", b"3")],
+    ]
 
 
 def test_a_full_queue_refuses_rounds_and_lets_old_heartbeats_go(arrivals, refusals):

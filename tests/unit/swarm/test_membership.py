@@ -156,7 +156,7 @@ class TestSwarmRound:
     def of(members, *rounds, verified=-1):
         for number, round in enumerate(rounds):
             hear(members, f"n{number}", round=round)
-        return members.swarm_round(0.0, num_rounds=100, verified_round=lambda name: verified)
+        return members.swarm_round(0.0, num_rounds=100, verified_round=lambda _: verified)
 
     def test_nobody_is_there_to_say(self, members):
         assert self.of(members) is None

@@ -17,7 +17,7 @@ def meet(net, *names, pushed=True):
     for name in names:
         links[name] = net.link(name)
         links[name].open(
-            inbox=lambda topic, message, name=name: came[name].append(message),
+            inbox=lambda _, message, name=name: came[name].append(message),
             answer=lambda topic, name=name: [f"{name}:{topic}".encode()],
             pushed=pushed,
         )
@@ -33,7 +33,7 @@ def send_all(link, count, topic="beat/ann"):
 
 def test_without_faults_everything_comes_once_and_in_order():
     links, came = meet(MemoryNet(), "ann", "bob")
-    assert came["bob"] == [] and came["ann"] == []
+    assert came == {"ann": [], "bob": []}
     assert send_all(links["ann"], 50) == came["bob"]
 
 
@@ -112,10 +112,10 @@ def test_a_broken_link_says_why_and_works_once_it_is_opened_anew():
     links["bob"].send("beat/bob", b"1")
     links["ann"].close()
     with pytest.raises(SwarmUnreachable) as caught:
-        links["ann"].open(inbox=lambda topic, message: None, answer=lambda topic: (), pushed=True)
+        links["ann"].open(inbox=lambda *_: None, answer=lambda _: (), pushed=True)
     assert caught.value.code == "E-LINK-01"
     net.let_in("ann")
-    links["ann"].open(inbox=lambda topic, message: came["ann"].append(message), answer=lambda topic: (), pushed=True)
+    links["ann"].open(inbox=lambda _, message: came["ann"].append(message), answer=lambda _: (), pushed=True)
     assert links["ann"].fault() is None
     links["bob"].send("beat/bob", b"2")
     links["ann"].send("beat/ann", b"2")

@@ -108,12 +108,12 @@ KINDS: dict[str, tuple[Make, set[str]]] = {
     "noise": (lambda a, n: (f"roll/mallory/{n % 7}", a.random.randbytes(n % 300)), {"malformed"}),
     "noise as a heartbeat": (lambda a, n: ("beat/bob", a.random.randbytes(n % 300)), {"malformed"}),
     "no topic of ours": (
-        lambda a, n: (["", "x", "roll/", "roll/a/-1", "beat/a/b", "roll/../1", "card/" + "n" * 99][n % 7], b"x"),
+        lambda _, n: (["", "x", "roll/", "roll/a/-1", "beat/a/b", "roll/../1", "card/" + "n" * 99][n % 7], b"x"),
         {"malformed"},
     ),
-    "cut": (lambda a, n: a.cut(), {"malformed", "bad_signature"}),
+    "cut": (lambda a, _: a.cut(), {"malformed", "bad_signature"}),
     "damaged": (
-        lambda a, n: a.damaged(),
+        lambda a, _: a.damaged(),
         {
             "malformed",
             "bad_signature",
@@ -125,22 +125,22 @@ KINDS: dict[str, tuple[Make, set[str]]] = {
             "unknown_peer",
             "duplicate",
             "inconsistent",
-        },  # fmt: skip
+        },
     ),
-    "oversized": (lambda a, n: ("roll/mallory/0", bytes(MAX_MESSAGE_BYTES + 1 + n)), {"oversized"}),
+    "oversized": (lambda _, n: ("roll/mallory/0", bytes(MAX_MESSAGE_BYTES + 1 + n)), {"oversized"}),
     "another protocol": (
         lambda a, n: ("beat/mallory", b"MOTS" + struct.pack("<H", 2 + n % 60000) + a.beat()[1][6:]),
         {"wrong_protocol"},
     ),
-    "another run": (lambda a, n: a.roll(run_id=a.random.randbytes(16)), {"foreign_run"}),
-    "under another's topic": (lambda a, n: ("roll/bob/0", a.roll()[1]), {"impersonation"}),
-    "under another topic": (lambda a, n: ("beat/mallory", a.roll()[1]), {"malformed"}),
+    "another run": (lambda a, _: a.roll(run_id=a.random.randbytes(16)), {"foreign_run"}),
+    "under another's topic": (lambda a, _: ("roll/bob/0", a.roll()[1]), {"impersonation"}),
+    "under another topic": (lambda a, _: ("beat/mallory", a.roll()[1]), {"malformed"}),
     "under another round": (lambda a, n: (f"roll/mallory/{1 + n}", a.roll()[1]), {"malformed"}),
-    "under this node's name": (lambda a, n: a.roll(peer="ann"), {"impersonation"}),
-    "heartbeats under this node's name": (lambda a, n: a.beat(peer="ann"), {"impersonation"}),
+    "under this node's name": (lambda a, _: a.roll(peer="ann"), {"impersonation"}),
+    "heartbeats under this node's name": (lambda a, _: a.beat(peer="ann"), {"impersonation"}),
     "signed by a stranger": (lambda a, n: a.roll(key=STRANGER, index=n % 9, count=9), {"bad_signature"}),
-    "another's name, own key": (lambda a, n: a.roll(peer="bob", boot=a.bob._identity.boot), {"bad_signature"}),
-    "heartbeats with another's name": (lambda a, n: a.beat(peer="bob", boot=2**50), {"wrong_key"}),
+    "another's name, own key": (lambda a, _: a.roll(peer="bob", boot=a.bob._identity.boot), {"bad_signature"}),
+    "heartbeats with another's name": (lambda a, _: a.beat(peer="bob", boot=2**50), {"wrong_key"}),
     "names of nobody": (lambda a, n: a.beat(peer=f"x{n}", key=STRANGER), {"unknown_peer"}),
     "rounds that do not exist": (lambda a, n: a.roll(round=100 + n * 10**12), {"round"}),
     "older boots": (lambda a, n: a.roll(boot=a.boot - 1 - n), {"replay"}),
@@ -155,7 +155,7 @@ KINDS: dict[str, tuple[Make, set[str]]] = {
     ),
     "clocks that are off": (lambda a, n: a.beat(clock_ms=n), {"clock"}),
     "cards that nobody asked for": (
-        lambda a, n: ("card/mallory", seal(a.envelope(Kind.CARD, encode_card({"task": "x"})), a.key)),
+        lambda a, _: ("card/mallory", seal(a.envelope(Kind.CARD, encode_card({"task": "x"})), a.key)),
         {"malformed"},
     ),
 }
@@ -197,7 +197,8 @@ def test_messages_before_the_first_heartbeat_are_kept_in_bounds(attack):
     for number in range(COUNT):
         attack.send(*attack.roll(peer=f"n{number % 50}", key=STRANGER, index=0, count=1, body=bytes(15_000)))
     early = attack.ann._reception._early
-    assert len(early) <= 64 and sum(len(message) for _, message in early) <= 8 * MAX_MESSAGE_BYTES
+    assert len(early) <= 64
+    assert sum(len(message) for _, message in early) <= 8 * MAX_MESSAGE_BYTES
     refused = attack.refused()
     assert refused == {"?": {"unknown_peer": COUNT - len(early)}}
     attack.good_traffic_passes()
@@ -221,7 +222,8 @@ def test_all_that_one_peer_can_make_us_hold_is_bounded_and_costs_itself(attack):
     assert [parcel.payload for parcel in attack.ann.collect(0, deadline_s=0.0)] == [b"b0"]
     attack.ann.collect(89, deadline_s=0.0)
     late = attack.ann.num_late()
-    assert late["mallory"] > 400 and "bob" not in late
+    assert late["mallory"] > 400
+    assert "bob" not in late
     attack.good_traffic_passes()
 
 

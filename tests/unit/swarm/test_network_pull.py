@@ -114,8 +114,8 @@ def test_a_claim_of_many_groups_does_not_take_the_place_of_others(stage):
 def test_announcing_what_is_not_there_costs_only_the_announcer(stage):
     nodes = stage.meet(*NAMES)
     liar = nodes[1]
-    liar._publisher.answer = lambda topic: ()
-    stage.net._links[liar.name]._answer = lambda topic: ()
+    liar._publisher.answer = lambda _: ()
+    stage.net._links[liar.name]._answer = lambda _: ()
     for round in range(10):
         publish_all(nodes, round)
         came = Counter(parcel.peer for parcel in nodes[0].collect(round, deadline_s=LONG_S))

@@ -44,7 +44,8 @@ def test_a_message_is_taken_in_once_before_and_after_it_was_collected(shelf):
 def test_knows_whether_a_round_is_whole(shelf):
     assert not shelf.has_some("bob", 0)
     put(shelf, index=1, count=2)
-    assert shelf.has_some("bob", 0) and not shelf.has_all("bob", 0)
+    assert shelf.has_some("bob", 0)
+    assert not shelf.has_all("bob", 0)
     put(shelf, index=0, count=2)
     assert shelf.has_all("bob", 0)
     assert (shelf.verified_round("bob"), shelf.verified_round("cid")) == (0, -1)
@@ -97,7 +98,8 @@ def test_who_takes_up_the_most_loses_its_oldest_round():
         put(shelf, "mallory", round, payloads=[bytes(4000)])
     assert shelf.drain_late()["mallory"] >= 6
     kept = [parcel.peer for parcel in shelf.take(0, None)]
-    assert kept[0] == "bob" and 1 <= kept.count("mallory") <= 4
+    assert kept[0] == "bob"
+    assert 1 <= kept.count("mallory") <= 4
     assert put(shelf, "mallory", 0) == "round", "what was thrown away does not come again"
 
 

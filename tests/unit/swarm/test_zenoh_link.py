@@ -126,7 +126,7 @@ class TestArguments:
 
     def test_without_zenoh_it_names_the_package(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "zenoh", None)
-        with pytest.raises(EnvironmentFault, match="eclipse-zenoh .*pip install") as caught:
+        with pytest.raises(EnvironmentFault, match=r"eclipse-zenoh .*pip install") as caught:
             Node("ann", embedded_port=1).open()
         assert caught.value.code == "E-LINK-04"
 

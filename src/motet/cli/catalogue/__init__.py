@@ -16,6 +16,7 @@ from motet.cli.catalogue import (
     files,
     identity,
     integrations,
+    links,
     models,
     nodes,
     runs,
@@ -27,7 +28,7 @@ from motet.cli.catalogue.entry import Entry
 CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         code: entry
-        for area in (config, command, tasks, models, vllm, runs, nodes, identity, files, integrations, bench)
+        for area in (config, command, tasks, models, vllm, runs, nodes, identity, links, files, integrations, bench)
         for code, entry in area.ENTRIES.items()
     }
 )

@@ -46,6 +46,12 @@ ENTRIES: Final[Mapping[str, Entry]] = MappingProxyType(
             "The run file was copied from another swarm, or a new authority was made.",
             "Put the line that `motet keys show FILE` prints under [swarm], or bring the right authority.pem back.",
         ),
+        "E-NODE-07": Entry(
+            "the roster is damaged",
+            "roster/<node>.json in the run directory cannot be read, or belongs to another run.",
+            "It holds which name is believed under which key; it was edited, cut off, or copied from another run.",
+            "Restore it. Deleted, each name of the run file is believed under the next key that it shows.",
+        ),
         "E-WATCH-01": Entry(
             "watch reads run directories",
             "`motet watch` was given an address of the network.",
