@@ -50,8 +50,8 @@ def run_member(
 class MemberCrew:
     """Implements `Crew` for a single node.
 
-    A node that has fallen behind goes on with the round that its swarm has reached: what it left out is not made up
-    for.
+    A node that has fallen behind, or begins late, goes on with the round that its swarm has reached: what it left out
+    is not made up for.
 
     Args:
         seat: the node.
@@ -99,6 +99,8 @@ class MemberCrew:
         if position is not None:
             self._station.restore(position, name)
         first_round = 0 if position is None else position.rounds_done
+        self._has_begun = False
+        self._jumped: list[Event] = []
         self._presence = None
         if network is not None:
             self._presence = Presence(run, name, run_dir, network, member.node)
@@ -123,16 +125,24 @@ class MemberCrew:
     def play(self, first: int, until: int, *, report: Report, go_on: Callable[[], bool]) -> int:
         """See `Crew.play`; may end later than `until`, if the swarm has gone on meanwhile."""
         round = first
+        if not self._has_begun:
+            round = self._begin(first)
         while round < until:
             if round > first and not go_on():
                 return round
             turn = self._play(round, report)
-            following = self._following(round)
-            if following > round + 1:
-                text = f"the swarm is in round {following + 1} of {self._num_rounds}; goes on there after {round + 1}"
-                turn = msgspec.structs.replace(turn, events=[*turn.events, Event("jumped", "", text)])
+            turn = msgspec.structs.replace(turn, events=[*self._jumped, *turn.events])
+            following = self._reach(round + 1)
             report.done(self._name, turn)
             round = following
+        return round
+
+    def _begin(self, first: int) -> int:
+        """Take part: from this round on, or where the swarm is."""
+        self._has_begun = True
+        round = self._reach(first)
+        if self._presence is not None:
+            self._presence.begin(round)
         return round
 
     def _play(self, round: int, report: Report) -> Turn:
@@ -151,12 +161,17 @@ class MemberCrew:
             self._presence.phase(activity, round)
         report.begins(self._name, activity, round=round, waiting_for=waiting_for)
 
-    def _following(self, round: int) -> int:
-        """The round after this one, or the swarm's, if it is out of reach otherwise."""
+    def _reach(self, round: int) -> int:
+        """This round, or the swarm's, if that is out of reach otherwise."""
         reached = None if self._presence is None else self._presence.swarm_round()
-        if reached is None or reached - (round + 1) <= self._most_behind:
-            return round + 1
-        return max(round + 1, min(reached, self._num_rounds - 1))
+        self._jumped = []
+        if reached is None or reached - round <= self._most_behind:
+            return round
+        target = max(round, min(reached, self._num_rounds - 1))
+        if target > round:
+            text = f"the swarm is in round {target + 1} of {self._num_rounds}; goes on there instead of {round + 1}"
+            self._jumped = [Event("jumped", "", text)]
+        return target
 
     def save(self, folder: Path) -> Mapping[str, Kept]:
         """See `Crew.save`."""

@@ -110,6 +110,7 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
         if presence is not None:
             first_round = 0 if position is None else position.rounds_done
             presence.enter(first_round, wait_for=list(_pins(run, job.name)))
+            presence.begin(first_round)
         yield Ready(station.identity())
         held_since = perf_counter()
         while True:

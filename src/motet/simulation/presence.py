@@ -22,6 +22,9 @@ from motet.swarm.network import NetworkExchange
 from motet.swarm.status import STRANGERS
 
 _EVERY_S = 1.0
+_HEARING_S = 3.0
+_LISTEN_S = 1.25
+_LOOK_EVERY_S = 0.05
 _PHASES = {"generate": "generating", "wait": "waiting", "learn": "training", "evaluate": "examining"}
 
 
@@ -54,7 +57,10 @@ class Presence:
     def enter(
         self, first_round: int, *, wait_for: Sequence[str], should_stop: Callable[[], bool] = lambda: False
     ) -> None:
-        """Open the network, and wait for the named nodes, no longer than the deadline of a round.
+        """Open the network, and look who is there; `begin` takes part.
+
+        At the beginning of a run that is to wait for the named nodes, no longer than the deadline of a round, unless
+        the swarm has begun already; later it is a moment in which to hear how far the swarm is.
 
         Raises:
             SwarmUnreachable: nobody answers at the addresses of the swarm.
@@ -62,10 +68,20 @@ class Presence:
         """
         self._phase = "joining"
         self._writer.start()
-        self._network.open()
-        self._network.begin(first_round)
-        if first_round == 0:
-            self._network.gather(wait_for, deadline_s=self._run.swarm.deadline_s, stop=should_stop)
+        self._network.open(listen_s=_LISTEN_S)
+        deadline_s = self._run.swarm.deadline_s if first_round == 0 and wait_for else _HEARING_S
+        ends_s = time.monotonic() + deadline_s
+
+        def has_heard() -> bool:
+            return should_stop() or self._network.swarm_round() is not None
+
+        self._network.gather(wait_for, deadline_s=deadline_s, stop=has_heard)
+        while not wait_for and not has_heard() and time.monotonic() < ends_s:
+            self._ends.wait(_LOOK_EVERY_S)
+
+    def begin(self, round: int) -> None:
+        """Take part from this round on."""
+        self._network.begin(round)
 
     def phase(self, activity: str, round: int) -> None:
         """The node begins something; between its rounds its ledger can be read."""

@@ -93,7 +93,9 @@ class Housekeeper:
         return min(max(self._next_beat_s - self._clock.monotonic_s(), 0.0), _LONGEST_TICK_S)
 
     def beat(self, *, is_last: bool = False) -> None:
-        """Send a heartbeat."""
+        """Send a heartbeat; not if another process has the name, which must not be taken for ended."""
+        if self._known.is_double:
+            return
         known, held = self._known, self._publisher.held()
         with known.changed:
             with_list = self._num_beats % _BEATS_PER_LIST == 0

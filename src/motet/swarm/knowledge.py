@@ -110,9 +110,12 @@ class Knowledge:
         return tuple(self._refused)
 
     def is_refused_by_all(self, key: bytes) -> bool:
-        """True if every live peer says that it does not believe this key. None being there is no refusal."""
+        """True if every live peer says that it does not believe this key, and all were here before this node.
+
+        None being there is no refusal, and a newcomer cannot send away those that it finds.
+        """
         live = self.live()
-        return bool(live) and all(key[:MARK_BYTES] in peer.refuses for peer in live)
+        return bool(live) and all(peer.is_founder and key[:MARK_BYTES] in peer.refuses for peer in live)
 
     def swarm_round(self) -> int | None:
         """The round that the median live peer has published; see `Membership.swarm_round`."""

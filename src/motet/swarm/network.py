@@ -22,13 +22,14 @@ from motet.swarm.fetching import Fetcher
 from motet.swarm.housekeeping import Housekeeper
 from motet.swarm.inbox import Arrivals
 from motet.swarm.keys import NodeKey
-from motet.swarm.knowledge import MOST_OVERDUE, Knowledge
+from motet.swarm.knowledge import Knowledge
 from motet.swarm.links import Link
 from motet.swarm.options import Clock, Identity, NetworkOptions
 from motet.swarm.overview import describe
 from motet.swarm.publishing import Publisher, Sealer
 from motet.swarm.reception import Reception
 from motet.swarm.status import SwarmStatus
+from motet.swarm.waiting import Waiting
 
 __all__ = ["Clock", "NetworkExchange", "NetworkOptions"]
 
@@ -38,7 +39,6 @@ _FETCHERS_OF_PULL: Final = 4
 _PLANS_BY_HAND: Final = 3
 _PATIENCE_S: Final = 0.5
 _STOP_POLL_S: Final = 0.1
-_TINY_S: Final = 0.002
 
 
 class NetworkExchange:
@@ -86,13 +86,13 @@ class NetworkExchange:
         )
         self._fetcher = Fetcher(link, self._reception, self._known, options, clock)
         self._housekeeper = Housekeeper(sealer, self._known, self._publisher, self._arrivals, link, options, clock)
+        self._waiting = Waiting(self._known, self._fetcher, options, clock, drive=None if threads else self._drive)
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._workers: list[threading.Thread] = []
         self._broken: str | None = None
         self._by_hand = threading.RLock()
         self._bytes_out = 0
-        self._waits: tuple[int, float] | None = None
         self._is_open = False
 
     @property
@@ -100,31 +100,37 @@ class NetworkExchange:
         """The name under which this node publishes."""
         return self._identity.name
 
-    def open(self) -> None:
-        """Connect and say hello.
+    def open(self, *, listen_s: float = 0.0) -> None:
+        """Connect, listen for a while to whether this node is there already, and say hello.
+
+        Args:
+            listen_s: for how long; a second and a bit hears every live process once. The later of two processes that
+                speaks would make others believe that the earlier one has ended.
 
         Raises:
             SwarmUnreachable: nobody answers where somebody must (E-LINK-01).
+            SwarmRefused: another process with this node's key is there (E-SWARM-12).
             UsageError: addresses or certificates that cannot be used.
             EnvironmentFault: the engine is not installed.
         """
         self._housekeeper.open_link()
         self._is_open = True
+        if self._is_threaded:
+            self._start("receiving", self._receive)
+            with self._known.changed:
+                self._known.changed.wait_for(lambda: self._known.is_double, listen_s)
+        if self._known.is_double:
+            try:
+                self._check_own()
+            finally:
+                self.close()
         self._housekeeper.tick()
         if self._is_threaded:
             num_fetchers = _FETCHERS_OF_PUSH if self._options.is_pushed else _FETCHERS_OF_PULL
-            loops: list[tuple[str, Callable[[], None]]] = [
-                ("housekeeping", self._keep_house),
-                ("receiving", self._receive),
-                ("sending", self._send),
-                *[("fetching", self._fetch)] * num_fetchers,
-            ]
-            self._workers = [
-                threading.Thread(target=self._work, args=job, name=f"motet {self.name} {job[0]}", daemon=True)
-                for job in loops
-            ]
-            for worker in self._workers:
-                worker.start()
+            self._start("housekeeping", self._keep_house)
+            self._start("sending", self._send)
+            for _ in range(num_fetchers):
+                self._start("fetching", self._fetch)
 
     def gather(self, names: Iterable[str], *, deadline_s: float, stop: Callable[[], bool] = lambda: False) -> list[str]:
         """Wait until all of these nodes are live, the deadline is over, or `stop` says so; returns who is missing."""
@@ -135,7 +141,7 @@ class NetworkExchange:
             if not missing or stop() or time.monotonic() >= ends_s:
                 return missing
             with self._known.changed:
-                self._pause(min(ends_s - time.monotonic(), _STOP_POLL_S))
+                self._waiting.pause(min(ends_s - time.monotonic(), _STOP_POLL_S))
 
     def begin(self, round: int) -> None:
         """Take part from this round on: others in lockstep wait for this node's groups of it and of later ones."""
@@ -162,10 +168,7 @@ class NetworkExchange:
 
     def revoke(self, revocations: RevocationList) -> bool:
         """Take in a list of revoked invitations; heartbeats carry it on. True if it is genuine and news."""
-        is_news = self._known.roster.revoke(revocations)
-        if is_news:
-            self._reception.drop_revoked()
-        return is_news
+        return self._reception.revoke(revocations)
 
     def roster(self) -> dict[str, Any]:
         """Whose key is whose, as plain data for a file (`Roster.from_dict`)."""
@@ -216,7 +219,7 @@ class NetworkExchange:
         self._drive()
         self._check_own()
         if max_lag is None:
-            self._wait_for_all(round, ends_s)
+            self._waiting.wait_for_all(round, ends_s)
         with known.changed:
             if known.is_closed:
                 return []
@@ -247,7 +250,7 @@ class NetworkExchange:
             self._known,
             self._publisher,
             now_s=self._clock.monotonic_s(),
-            waits=self._waits,
+            waits=self._waiting.since,
             link=(house.link_fault, neighbours),
             num_bytes=(self._arrivals.num_bytes_in + self._fetcher.num_bytes_in, self._bytes_out + house.num_bytes_out),
         )
@@ -315,46 +318,6 @@ class NetworkExchange:
         if self._broken is not None:
             raise RunFailed(f"node {self.name}: {self._broken} of the exchange has ended", code="E-SWARM-13")
 
-    def _wait_for_all(self, round: int, ends_s: float) -> None:
-        """Lockstep: until the round is complete, or until there is nothing to add to what was drawn."""
-        known, begins_s, is_open = self._known, time.monotonic(), False
-        half_s = begins_s + (ends_s - begins_s) / 2
-        self._waits = (round, begins_s)
-        while True:
-            self._drive()
-            with known.changed:
-                missing, now_s = known.missing(round), time.monotonic()
-                opens = not is_open and (now_s >= half_s or not (missing or self._options.is_pushed))
-                if opens:
-                    is_open = True
-                    known.wants.open_draw(round, self._clock.monotonic_s())
-                elif known.is_closed or self._is_served(missing) or now_s >= ends_s:
-                    break
-                else:
-                    self._pause((ends_s if is_open else min(half_s, ends_s)) - now_s)
-            if is_open:
-                self._fetcher.plan()
-        self._waits = None
-        with known.changed:
-            given_up = known.end_wait(round, is_over=time.monotonic() >= ends_s)
-        for name in given_up:
-            known.log.tell(
-                "overdue", name, f"has missed {MOST_OVERDUE} deadlines in a row; not waited for until it is in time"
-            )
-
-    def _is_served(self, missing: Sequence[str]) -> bool:
-        """True if waiting longer would bring nothing."""
-        if self._options.is_pushed:
-            return not missing
-        return self._known.wants.is_settled(self._known.live(), self._known.shelf, all_have_announced=not missing)
-
-    def _pause(self, longest_s: float) -> None:
-        """Wait for news, holding the lock; no longer than until a live peer would fall silent."""
-        silence_s = self._known.membership.next_silence_s(self._clock.monotonic_s())
-        patience_s = min(_PATIENCE_S, silence_s + _TINY_S) if self._is_threaded else _TINY_S
-        if longest_s > 0:
-            self._known.changed.wait(min(longest_s, patience_s))
-
     def _want_card(self, peer: str) -> None:
         self._fetcher.want_card(peer)
 
@@ -376,6 +339,11 @@ class NetworkExchange:
         self._bytes_out += len(queued[1])
         self._publisher.sent()
         return True
+
+    def _start(self, role: str, loop: Callable[[], None]) -> None:
+        worker = threading.Thread(target=self._work, args=(role, loop), name=f"motet {self.name} {role}", daemon=True)
+        self._workers.append(worker)
+        worker.start()
 
     def _work(self, role: str, loop: Callable[[], None]) -> None:
         """A thread: it says so if it ends before it should."""

@@ -5,14 +5,13 @@ Only what passes all of them reaches membership and shelf. Nothing that a messag
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from motet.swarm.card import card_digest, decode_card, tell_difference
-from motet.swarm.credentials import Refusal
+from motet.swarm.credentials import Refusal, RevocationList
 from motet.swarm.envelope import Envelope, EnvelopeError, Kind, Signed, open_envelope, unpack_payloads
 from motet.swarm.inbox import Topic
 from motet.swarm.keys import short
@@ -71,7 +70,6 @@ class Reception:
         self._on_newcomer = on_newcomer
         self._on_other_run = on_other_run
         self._early: deque[tuple[Topic, bytes]] = deque()
-        self._one_beat = threading.Lock()
 
     def take(self, topic: Topic, message: bytes, *, fetched: Fetched | None = None) -> None:
         """Open a message that has come under a topic; `fetched` if it was asked for."""
@@ -119,8 +117,7 @@ class Reception:
             return self._refuse(name, "bad_signature")
         if not self._is_in_time(name, beat):
             return None
-        with self._one_beat:
-            return self._hear(envelope, beat, num_bytes)
+        return self._hear(envelope, beat, num_bytes)
 
     def _take_own(self, envelope: Envelope, beat: Beat, signed: Signed) -> None:
         """Somebody speaks under this node's name: with another key he is nobody, with its own he is its double."""
@@ -152,11 +149,11 @@ class Reception:
 
     def _hear(self, envelope: Envelope, beat: Beat, num_bytes: int) -> None:
         name, known = envelope.peer, self._known
-        admitted = known.roster.admit(beat.credential, now_s=self._clock.unix_s())
-        if isinstance(admitted, Refusal):
-            known.note_refused(beat.credential.node_key)
-            return self._refuse(name, admitted.reason)
         with known.changed:
+            admitted = known.roster.admit(beat.credential, now_s=self._clock.unix_s())
+            if isinstance(admitted, Refusal):
+                known.note_refused(beat.credential.node_key)
+                return self._refuse(name, admitted.reason)
             before = known.membership.peer(name)
             hearing = known.membership.hear(
                 name, admitted, envelope.boot, envelope.seq, beat, now_s=self._clock.monotonic_s()
@@ -167,8 +164,8 @@ class Reception:
             is_other_run = peer is not None and not peer.is_same_run
             known.bytes_in[name] += num_bytes
             known.changed.notify_all()
-        if beat.revocations is not None and known.roster.revoke(beat.revocations):
-            self.drop_revoked()
+        if beat.revocations is not None:
+            self.revoke(beat.revocations)
         if hearing != "known":
             self._meet(name, hearing, is_other_run=is_other_run)
         if before is None or before.boot != envelope.boot:
@@ -184,10 +181,16 @@ class Reception:
         if hearing != "left":
             self._on_newcomer()
 
-    def drop_revoked(self) -> None:
-        """Forget peers whose key speaks for nobody any more."""
+    def revoke(self, revocations: RevocationList) -> bool:
+        """Take in a list of revoked invitations, and forget peers whose key speaks for nobody any more.
+
+        Returns:
+            True if it is genuine and news.
+        """
         known = self._known
         with known.changed:
+            if not known.roster.revoke(revocations):
+                return False
             gone = [peer for peer in known.membership.all() if known.roster.key_of(peer.name) != peer.key]
             for peer in gone:
                 known.membership.forget(peer.name)
@@ -195,6 +198,7 @@ class Reception:
             known.changed.notify_all()
         for peer in gone:
             known.log.tell("left", peer.name, "its invitation was revoked", subject="revoked")
+        return True
 
     def _take_roll(
         self, topic: Topic, envelope: Envelope, signed: Signed, message: bytes, fetched: Fetched | None

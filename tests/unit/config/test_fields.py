@@ -42,7 +42,8 @@ def test_text_is_told_from_choices_and_lists() -> None:
     assert {key for key, setting in all_settings().items() if setting.is_text} == {
         "run.name", "run.dir", "task.name", "task.test_file", "task.ood_file", "task.prompt_column",
         "task.answer_column", "task.reward", "task.ood", "prompt.system", "prompt.template", "node.name", "node.model",
-        "node.revision", "node.device", "node.generation.url", "node.generation.refresh_dir",
+        "node.revision", "node.device", "node.generation.url", "node.generation.refresh_dir", "node.key",
+        "swarm.authority", "swarm.tls",
     }  # fmt: skip
 
 

@@ -176,7 +176,8 @@ def test_any_content_gives_a_usage_error(path: Path, content: bytes) -> None:
         (
             "swarm = { qqq = 1 }",
             "run.toml:1  swarm.qqq: unknown; "
-            "[swarm] has collaboration, pace, deadline_s, max_lag, transport, log_probs",
+            "[swarm] has collaboration, pace, deadline_s, max_lag, transport, listen, connect, authority, tls, "
+            "max_foreign_groups, log_probs",
         ),
         (
             "rollout = { num_generations = 8 }",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from network_hub import PATIENCE_S, Party, wait_for
 
+from motet.errors import SwarmRefused
 from motet.swarm.memory_link import Faults, MemoryNet
 
 LONG_S = 60.0
@@ -126,7 +128,8 @@ def test_churn_during_a_partition_hurts_nobody(net, trio):
     party.run_id = ann._identity.run_id
     for _ in range(3):
         stranger = party.join("dan")  # not of the run file
-        stranger.publish(0, [b"x"])
+        with suppress(SwarmRefused):  # it may have heard by now that nobody believes it
+            stranger.publish(0, [b"x"])
         stranger.close()
     results = in_threads([lambda node=node: play(node, range(3)) for node in (ann, bob)])
     assert [[len(came) for came in one] for one in results] == [[2, 2, 2], [2, 2, 2]]
@@ -184,7 +187,7 @@ def test_a_flood_of_one_delays_and_loses_nothing_of_another(net, trio):
     try:
         for round in range(20):
             bob.publish(round, [b"b%d" % round] * 8)
-            wait_for(lambda round=round: ann.waiting_for(round) == ["cid"], "bob's round to come")
+            wait_for(lambda round=round: "bob" not in ann.waiting_for(round), "bob's round to come")
             came = ann.collect(round, deadline_s=0.0)
             assert [parcel.payload for parcel in came if parcel.peer == "bob"] == [b"b%d" % round] * 8
     finally:

@@ -17,6 +17,8 @@ from motet.swarm.credentials import plain_credential
 from motet.swarm.envelope import Envelope, Kind, pack_payloads, seal
 from motet.swarm.keys import NodeKey
 from motet.swarm.membership import Beat, Held, encode_beat
+from motet.swarm.memory_link import Faults
+from motet.swarm.repair import Fetch
 
 LONG_S = 30.0
 COUNT = 1000
@@ -53,7 +55,14 @@ class Attack:
         envelope = self.envelope(**changes)  # type: ignore[arg-type]
         return f"roll/{envelope.peer}/{envelope.round}", seal(envelope, key or self.key)
 
-    def beat(self, key: NodeKey | None = None, peer: str = "mallory", boot: int | None = None, **changes: object):
+    def beat(
+        self,
+        key: NodeKey | None = None,
+        peer: str = "mallory",
+        boot: int | None = None,
+        signer: NodeKey | None = None,
+        **changes: object,
+    ) -> tuple[str, bytes]:
         key = key or self.key
         values = {
             "credential": plain_credential(peer, key.public),
@@ -67,7 +76,7 @@ class Attack:
             **changes,
         }
         envelope = self.envelope(Kind.BEAT, encode_beat(Beat(**values)), peer=peer, boot=boot or self.boot)
-        return f"beat/{peer}", seal(envelope, key)
+        return f"beat/{peer}", seal(envelope, signer or key)
 
     def damaged(self) -> tuple[str, bytes]:
         topic, message = self.roll()
@@ -141,6 +150,14 @@ KINDS: dict[str, tuple[Make, set[str]]] = {
     "signed by a stranger": (lambda a, n: a.roll(key=STRANGER, index=n % 9, count=9), {"bad_signature"}),
     "another's name, own key": (lambda a, _: a.roll(peer="bob", boot=a.bob._identity.boot), {"bad_signature"}),
     "heartbeats with another's name": (lambda a, _: a.beat(peer="bob", boot=2**50), {"wrong_key"}),
+    "another's credential, own signature": (
+        lambda a, _: a.beat(key=a.stage.party.keys["bob"], peer="bob", boot=2**50, signer=a.key),
+        {"bad_signature"},
+    ),
+    "this node's credential, own signature": (
+        lambda a, _: a.beat(key=a.stage.party.keys["ann"], peer="ann", boot=1, signer=a.key, clock_ms=2**60),
+        {"bad_signature"},
+    ),
     "names of nobody": (lambda a, n: a.beat(peer=f"x{n}", key=STRANGER), {"unknown_peer"}),
     "rounds that do not exist": (lambda a, n: a.roll(round=100 + n * 10**12), {"round"}),
     "older boots": (lambda a, n: a.roll(boot=a.boot - 1 - n), {"replay"}),
@@ -176,7 +193,31 @@ def test_a_thousand_of_a_kind_are_counted_and_hurt_nobody(attack, kind):
     assert set(refused) <= {"mallory", "bob", "?"}
     if "bob" in refused:
         attack.ann.num_refused()
+    assert not attack.ann.status().duplicate_identity
     attack.good_traffic_passes()
+
+
+def test_of_an_endless_answer_no_more_is_opened_than_a_round_may_have(attack):
+    attack.bob.publish(0, [b"b0"])
+    attack.bob._link._answer = lambda _: [bytes(MAX_MESSAGE_BYTES)] * 10_000
+    attack.stage.net.faults = Faults(drop=1.0)
+    attack.stage.settle()
+    attack.ann.num_refused()
+    attack.ann._fetcher.ask(Fetch("bob", 0))
+    assert attack.refused() == {}, "the question was lost"
+    attack.stage.net.faults = Faults()
+    attack.ann._fetcher.ask(Fetch("bob", 0))
+    assert attack.refused() == {"bob": {"malformed": 2}}
+
+
+def test_a_card_that_is_not_the_announced_one_is_not_shown(attack):
+    attack.send(*attack.beat(digest=bytes(16)))
+    attack.stage.net._links["mallory"]._answer = lambda _: [
+        seal(attack.envelope(Kind.CARD, encode_card({"task": "another"})), attack.key)
+    ]
+    attack.stage.pass_s(1.0)
+    assert attack.refused()["mallory"] == {"malformed": 1}
+    assert [event for event in attack.ann.events() if event.kind == "other_run"] == []
 
 
 def test_a_replay_of_everything_changes_nothing(attack):

@@ -130,6 +130,15 @@ class TestDrawn:
         more = wanted.next([peer(f"n{number}", 3) for number in range(5)], shelf, 0.0)
         assert sum(fetch.max_groups for fetch in more) == 4
 
+    def test_what_was_asked_for_in_an_earlier_round_does_not_make_room_in_this_one(self, shelf):
+        wanted = wants(max_foreign_groups=4, max_lag=2)
+        wanted.advance(0)
+        (late,) = wanted.next([peer("bob", 0)], shelf, 0.0)
+        wanted.advance(1)
+        fail(wanted, [late], 0.0)
+        peers = [peer(f"n{number}", 1) for number in range(5)]
+        assert sum(fetch.max_groups for fetch in wanted.next(peers, shelf, 10.0)) == 4
+
     def test_a_new_round_draws_anew(self, shelf):
         wanted = wants(max_foreign_groups=4, max_lag=2)
         wanted.advance(0)
