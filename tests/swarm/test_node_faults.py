@@ -106,13 +106,16 @@ def test_a_node_that_is_killed_goes_on_by_the_same_command(trio, nodes):
 
 
 def test_a_second_process_with_the_same_key_ends_and_says_why(trio, ground):
-    _, _, cid = trio
+    """It listens before it speaks: otherwise the others would take it for the node, and the node for a ghost."""
+    ann, bob, cid = trio
+    before = {node: [len(node.events(kind, "cid")) for kind in ("back", "left")] for node in (ann, bob)}
     with ground.node("cid", dir="elsewhere") as double:
         assert double.end() == 6
         assert "another process uses this node's name and key" in double.said()
         assert "[E-SWARM-12]" in double.said()
         assert "Traceback" not in double.said()
-    cid.wait_event("duplicate_identity", words="this one goes on")
+    cid.wait_rounds(3)
+    assert before == {node: [len(node.events(kind, "cid")) for kind in ("back", "left")] for node in (ann, bob)}
 
 
 def test_nodes_that_cannot_belong_here_are_refused_by_reason_and_hurt_nobody(trio, ground):
@@ -128,7 +131,7 @@ def test_nodes_that_cannot_belong_here_are_refused_by_reason_and_hurt_nobody(tri
         fay = stack.enter_context(ground.node("fay", *settings))
         gus = stack.enter_context(ground.node("gus", prelude=other_wire))
         for node in (ann, bob):
-            node.wait_event("clock", "dan", words="s ahead of this machine's; set both right")
+            node.wait_event("clock", words="dan: its clock is")
             node.wait_event("refused", words="wrong_protocol")
             node.wait_event("other_run", "fay", words="rollout.group_size: here '4', there '5'; rollout.max_new_tokens")
             node.wait_event("other_run", "gus", words="wire version: here '3', there '4'")
