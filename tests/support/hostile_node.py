@@ -27,6 +27,7 @@ from hostile import ATTACKS, Target
 from zenoh_node import wait_until
 
 from motet.records import Group, WireLimits, decode_group
+from motet.swarm.assignment import Assignment
 from motet.swarm.card import decode_card
 from motet.swarm.credentials import Roster, plain_credential
 from motet.swarm.envelope import Envelope, EnvelopeError, Kind, open_envelope, seal, unpack_payloads
@@ -39,7 +40,8 @@ _MAX_BYTES = 10_000_000
 _LIMITS = WireLimits(
     max_payload_bytes=_MAX_BYTES, max_group_size=1024, max_completion_tokens=10_000, max_name_bytes=1000
 )
-_A_ROUND = 12
+_A_ROUND = 6
+_ASSIGNED = 2
 _TARGET = Target("ann", "bob", unassigned="train/0", vocab_size=100_000, end=1, max_new_tokens=8)
 
 
@@ -91,11 +93,22 @@ class Hostile:
         victim: a node that is there.
         count: messages.
         seconds: of the flood.
+        num_prompts: of the task, for training.
     """
 
-    def __init__(self, *, port: int, run_id: str, name: str, victim: str, count: int = 0, seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        port: int,
+        run_id: str,
+        name: str,
+        victim: str,
+        count: int = 0,
+        seconds: float = 0.0,
+        num_prompts: int = 0,
+    ) -> None:
         self._port, self._run_id, self._name, self._victim = port, run_id, name, victim
-        self._count, self._seconds = count, seconds
+        self._count, self._seconds, self._num_prompts = count, seconds, num_prompts
         self._random = random.Random(5)
         self._key = NodeKey.generate()
         self._ear = Ear()
@@ -118,29 +131,34 @@ class Hostile:
             run_id=run_id,
             card=card,
             link=ZenohLink(self._name, self._run_id, embedded_port=self._port),
-            options=NetworkOptions(num_rounds=10**6, keep_rounds=200, max_message_bytes=_MAX_BYTES),
+            options=NetworkOptions(num_rounds=10**6, keep_rounds=250, max_message_bytes=_MAX_BYTES),
         )
         node.open()
         wait_until(lambda: self._victim in node.peers(), "the victim")
+        assignment = Assignment(0, [self._name], _ASSIGNED, 4, self._num_prompts, is_open=True)
         kinds = [kind for kind in ATTACKS if kind != "too-large"]
-        sent = dict.fromkeys(kinds, 0)
+        order = [kinds[number % len(kinds)] for number in range(self._count)]
+        self._random.shuffle(order)
         first = max(envelope.round for envelope in self._ear.envelopes(Kind.ROLL)) + 2
         node.begin(first)
         for start in range(0, self._count, _A_ROUND):
             round = first + start // _A_ROUND
-            payloads = []
-            for number in range(start, min(start + _A_ROUND, self._count)):
-                kind = kinds[number % len(kinds)]
-                group = dataclasses.replace(self._random.choice(honest), round=round)
-                payloads.append(ATTACKS[kind].payload(group, _TARGET))
-                sent[kind] += 1
+            prompts = [ask.prompt_id for ask in assignment.plan(self._name, round)]
+            groups = [
+                dataclasses.replace(self._random.choice(honest), round=round, prompt_id=self._random.choice(prompts))
+                for _ in order[start : start + _A_ROUND]
+            ]
+            payloads = [
+                ATTACKS[kind].payload(group, _TARGET)
+                for kind, group in zip(order[start : start + _A_ROUND], groups, strict=True)
+            ]
             node.publish(round, payloads)
         last = first + self._count // _A_ROUND
         wait_until(
             lambda: max(envelope.round for envelope in self._ear.envelopes(Kind.ROLL)) > last, "the rounds gone by", 200
         )
         node.close()
-        return sent
+        return {kind: order.count(kind) for kind in kinds}
 
     def bytes(self) -> dict[str, int]:
         """Send messages that are none, or not the sender's to send; how many of each kind."""

@@ -235,7 +235,9 @@ class Ground:
         """Start `motet node`: after some Python, and by a program that becomes another, where these are given."""
         run_dir = self.path / dir / f"{self.run_name}-{name}"
         argv = self._argv("node", "run.toml", "--name", name, "--set", f"run.dir={dir}", *arguments, prelude=prelude)
-        return NodeProgram(name, run_dir, [*wrapper, *argv], self._said(name), cwd=self.path, env=self._environment(), **options)
+        return NodeProgram(
+            name, run_dir, [*wrapper, *argv], self._said(name), cwd=self.path, env=self._environment(), **options
+        )
 
     def join(self, name: str, token: Sequence[str], *, run_name: str, **options: Any) -> NodeProgram:
         """Start `motet join` with the words of an invitation."""

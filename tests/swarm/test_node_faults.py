@@ -18,6 +18,7 @@ from node_process import Ground, peer_of
 from motet.config import load_run_file
 from motet.node.network import embedded_port
 from motet.swarm.keyring import run_id_of
+from motet.tasks import load_task
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -135,7 +136,11 @@ def test_nodes_that_cannot_belong_here_are_refused_by_reason_and_hurt_nobody(tri
             node.wait_event("refused", words="wrong_protocol")
             node.wait_event("other_run", "fay", words="rollout.group_size: here '4', there '5'; rollout.max_new_tokens")
             node.wait_event("other_run", "gus", words="wire version: here '3', there '4'")
-        for odd in (dan, eli, fay, gus):
+        for odd, words in ((fay, "rollout.group_size: here '5', there '4'"), (gus, "wire version: here '4'")):
+            assert odd.end() == 6
+            assert words in odd.said()
+            assert "[E-SWARM-15]" in odd.said()
+        for odd in (dan, eli):
             odd.wait(lambda status: status.round >= 1 and status.alone, "alone")
             odd.check_calm()
         status = ann.status()
@@ -150,7 +155,9 @@ class TestHostileProcess:
     def test_hostile_groups_of_every_kind(self, trio, ground):
         ann, bob, _ = trio
         before = ann.status().round
-        with hostile_node("groups", name="eve", victim="ann", count=COUNT, **address(ground)) as eve:
+        task = load_task(**load_run_file(ground.path / "run.toml").task.model_dump())
+        options = {"count": COUNT, "num_prompts": task.num_prompts("train"), **address(ground)}
+        with hostile_node("groups", name="eve", victim="ann", **options) as eve:
             sent = json.loads(eve.stdout.readline())
         assert sum(sent.values()) == COUNT
         assert sent.keys() == ATTACKS.keys() - {"too-large"}
@@ -160,10 +167,10 @@ class TestHostileProcess:
             )
             peer = node.peer("eve")
             reasons = {attack.reason for attack in ATTACKS.values()}
-            assert len(peer.rejected.keys() & reasons) >= 10, peer.rejected
+            assert len(peer.rejected.keys() & reasons) >= 12, peer.rejected
             assert peer.accepted == 0
             node.check_calm()
-        assert ann.status().round >= before + COUNT // 12
+        assert ann.status().round >= before + COUNT // 6
 
     def test_hostile_bytes_of_every_kind(self, trio, ground):
         ann, bob, _ = trio

@@ -133,6 +133,14 @@ class TestRelays:
         assert n0.ask("neighbours") == [[far, None]]
         assert n0.ask("fault") is None
 
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_one_of_two_was_never_there(self, start, is_first):
+        nobody, address = (f"tcp/127.0.0.1:{free_port()}" for _ in range(2))
+        start("hub", relay=True, listen=[address]).open()
+        addresses = [nobody, address] if is_first else [address, nobody]
+        n0 = start("n0", connect=addresses).open()
+        assert n0.ask("neighbours") == [[address, None]]
+
 
 class TestStrangers:
     @pytest.fixture

@@ -36,6 +36,7 @@ class Knowledge:
         is_double: and was there before this node.
         is_closed: this node has left.
         overdue: deadlines that a peer has missed in a row.
+        differences: in what the cards of peers of other runs differ from ours, for people.
     """
 
     def __init__(self, name: str, digest: bytes, roster: Roster, options: NetworkOptions, clock: Clock) -> None:
@@ -60,6 +61,7 @@ class Knowledge:
         self.is_double = False
         self.is_closed = False
         self.overdue: Counter[str] = Counter()
+        self.differences: dict[str, str] = {}
         self._refused: OrderedDict[bytes, None] = OrderedDict()
         self._max_lag = options.max_lag
         self._options = options
@@ -116,6 +118,18 @@ class Knowledge:
         """
         live = self.live()
         return bool(live) and all(peer.is_founder and key[:MARK_BYTES] in peer.refuses for peer in live)
+
+    def other_swarm(self) -> tuple[str, str] | None:
+        """A peer of another run that was here before this node, where nobody is of this one; and what differs."""
+        now_s = self._clock.monotonic_s()
+        if self.membership.live(now_s):
+            return None
+        there = (
+            peer.name
+            for peer in self.membership.all()
+            if peer.is_founder and not peer.is_same_run and not peer.has_left and self.membership.is_fresh(peer, now_s)
+        )
+        return next(((name, self.differences[name]) for name in there if name in self.differences), None)
 
     def swarm_round(self) -> int | None:
         """The round that the median live peer has published; see `Membership.swarm_round`."""

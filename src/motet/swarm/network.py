@@ -315,6 +315,13 @@ class NetworkExchange:
                 "taken back, or has ended; ask the owner of the swarm for one of its own",
                 code="E-SWARM-14",
             )
+        other = self._known.other_swarm()
+        if other is not None:
+            raise SwarmRefused(
+                f"node {self.name}: the swarm that is here is another run's; {other[0]} differs in {other[1]}; use the "
+                "same run file and versions, or another run.name",
+                code="E-SWARM-15",
+            )
         if self._broken is not None:
             raise RunFailed(f"node {self.name}: {self._broken} of the exchange has ended", code="E-SWARM-13")
 

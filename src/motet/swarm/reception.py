@@ -287,7 +287,10 @@ class Reception:
         if card is None or card_digest(envelope.body) != peer.digest:
             return self._refuse(name, "malformed")
         fetched.num_messages += 1
-        known.log.tell("other_run", name, f"is of another run: {tell_difference(self._identity.card, card)}", once=True)
+        difference = tell_difference(self._identity.card, card)
+        with known.changed:
+            known.differences[name] = difference
+        known.log.tell("other_run", name, f"is of another run: {difference}", once=True)
         return None
 
     def _tell_of_member(self, kind: str, name: str, text: str) -> None:

@@ -262,16 +262,26 @@ class ZenohLink:
             raise cannot_listen(self._listen, error) from None
 
     def _session_of(self, mode: Mode, *, listen: Sequence[Address], connect: Sequence[Address]) -> zenoh.Session:
-        config = session_config(
-            mode,
-            listen=listen,
-            connect=connect,
-            tls=self._tls,
-            timeout_s=self._open_timeout_s,
-            max_message_bytes=self._max_message_bytes,
-            access=self._access if listen else None,
-        )
-        return open_session(config)
+        """A session. As a client zenoh spends all its time on the first address: so each is the first once."""
+        zenoh = import_zenoh()
+        is_client = mode in ("client", "gateway")
+        orders = [(*connect[i:], *connect[:i]) for i in range(len(connect))] if is_client else [tuple(connect)]
+        for left, order in enumerate(orders, 1 - len(orders)):
+            config = session_config(
+                mode,
+                listen=listen,
+                connect=order,
+                tls=self._tls,
+                timeout_s=self._open_timeout_s / len(orders),
+                max_message_bytes=self._max_message_bytes,
+                access=self._access if listen else None,
+            )
+            try:
+                return open_session(config)
+            except zenoh.ZError:
+                if left == 0:
+                    raise
+        raise AssertionError("a client without addresses")
 
     def _becomes_linked(self, session: zenoh.Session) -> bool:
         ends = time.monotonic() + self._open_timeout_s

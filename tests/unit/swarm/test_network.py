@@ -284,11 +284,15 @@ class TestIdentity:
 class TestOtherRuns:
     def test_nodes_of_another_card_are_told_apart_by_the_lines_that_differ(self, stage):
         (ann,) = stage.meet("ann")
+        ann.publish(0, [])
         bob = stage.join("bob", card={**CARD, "task": "other\x1b[31m\nsums" + "x" * 100})
         bob.publish(0, [b"b"])
         stage.pass_s(2.0)
         assert ann.peers() == bob.peers() == ann.waiting_for(0) == []
         assert ann.collect(0, deadline_s=LONG_S) == []
+        with pytest.raises(SwarmRefused, match="ann differs in task: here 'other.*, there 'sums'") as caught:
+            bob.publish(1, [b"b"])
+        assert caught.value.code == "E-SWARM-15"
         assert ann.num_refused()["bob"]["other_run"] >= 1
         told = [event for event in ann.events() if event.kind == "other_run"]
         assert len(told) == 1

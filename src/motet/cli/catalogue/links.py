@@ -119,6 +119,12 @@ ENTRIES: Final = {
         "This is a fault of motet's; the lines above it say more.",
         "The same command goes on from the last checkpoint. Please report it.",
     ),
+    "E-SWARM-15": Entry(
+        "another run's swarm",
+        "Everybody that this node finds has the same run.name and seed, and differs in something that must agree.",
+        "Task, tokenizer, prompts, group size or another line of the message differs: another file or another version.",
+        "Use the same run file, files and versions as the others, or another run.name for a swarm of your own.",
+    ),
     "E-SWARM-14": Entry(
         "the swarm refuses this node",
         "Every live peer says that it does not believe this node's credential.",
