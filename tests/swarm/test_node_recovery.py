@@ -12,7 +12,15 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 NAMES = ("ann", "bob", "cid")
 ROUNDS = 60
-SETTINGS = ("--set", "evaluation.final_num_prompts=300", "--set", "rollout.group_size=8")
+SETTINGS = [
+    f"--set={setting}"
+    for setting in (
+        "evaluation.final_num_prompts=300",
+        "rollout.group_size=8",
+        "rollout.max_new_tokens=24",
+        "learner.learning_rate=2e-3",
+    )
+]
 
 
 def play(path, *, kill_at=None):

@@ -133,10 +133,15 @@ class NetworkExchange:
                 self._start("fetching", self._fetch)
 
     def gather(self, names: Iterable[str], *, deadline_s: float, stop: Callable[[], bool] = lambda: False) -> list[str]:
-        """Wait until all of these nodes are live, the deadline is over, or `stop` says so; returns who is missing."""
+        """Wait until all of these nodes are live, the deadline is over, or `stop` says so; returns who is missing.
+
+        Raises:
+            SwarmRefused: the swarm that is here does not take this node, or is another run's.
+        """
         ends_s = _end_of(deadline_s)
         wanted = set(names) - {self.name}
         while True:
+            self._check_own()
             missing = sorted(wanted - set(self.peers()))
             if not missing or stop() or time.monotonic() >= ends_s:
                 return missing

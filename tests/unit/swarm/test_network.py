@@ -286,13 +286,13 @@ class TestOtherRuns:
         (ann,) = stage.meet("ann")
         ann.publish(0, [])
         bob = stage.join("bob", card={**CARD, "task": "other\x1b[31m\nsums" + "x" * 100})
-        bob.publish(0, [b"b"])
-        stage.pass_s(2.0)
+        with pytest.raises(SwarmRefused, match="ann differs in task: here 'other.*, there 'sums'") as caught:
+            bob.gather(["ann"], deadline_s=LONG_S, stop=lambda: stage.pass_s(1.0))
+        assert caught.value.code == "E-SWARM-15"
         assert ann.peers() == bob.peers() == ann.waiting_for(0) == []
         assert ann.collect(0, deadline_s=LONG_S) == []
-        with pytest.raises(SwarmRefused, match="ann differs in task: here 'other.*, there 'sums'") as caught:
-            bob.publish(1, [b"b"])
-        assert caught.value.code == "E-SWARM-15"
+        bob._publisher.publish(0, [b"b"])
+        stage.settle()
         assert ann.num_refused()["bob"]["other_run"] >= 1
         told = [event for event in ann.events() if event.kind == "other_run"]
         assert len(told) == 1
