@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +20,21 @@ from motet.swarm import HubState, MemoryHub, Parcel
 
 _STATE_FILE = "swarm.json"
 # What may change between two parts of a run, since it does not decide what is learned: where the run lies, how its
-# groups travel, what is kept of it and who else is told.
-_MAY_CHANGE = frozenset({"run.dir", "run.keep_checkpoints", "run.keep_best", "run.trackers", "swarm.transport"})
+# groups travel and how long they are waited for, what is kept of it and who else is told; and whose key is pinned.
+_IS_PIN = re.compile(r"node\..+\.key")
+_MAY_CHANGE = frozenset(
+    {
+        "run.dir",
+        "run.keep_checkpoints",
+        "run.keep_best",
+        "run.trackers",
+        "swarm.transport",
+        "swarm.listen",
+        "swarm.connect",
+        "swarm.tls",
+        "swarm.deadline_s",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +214,7 @@ def _differences(path: Path, found: str, wanted: str) -> list[str]:
     return [
         f"{key}: there {there.get(key, 'not set')!r}, here {here.get(key, 'not set')!r}"
         for key in sorted(there.keys() | here.keys())
-        if key not in _MAY_CHANGE and there.get(key, _default(key)) != here.get(key)
+        if key not in _MAY_CHANGE and not _IS_PIN.fullmatch(key) and there.get(key, _default(key)) != here.get(key)
     ]
 
 

@@ -206,6 +206,12 @@ class TestResumed:
             play(make_run(**changed))
         assert caught.value.code == "E-RESUME-01"
 
+    def test_a_run_goes_on_with_other_patience_and_pins(self, make_run):
+        play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
+        run = make_run(run={"rounds": 2}, swarm={"deadline_s": 5.0})
+        pinned = run.node[0].model_copy(update={"key": "ed25519:" + "0a" * 32})
+        assert play(run.model_copy(update={"node": (pinned, *run.node[1:])})).finished
+
     def test_a_run_that_was_moved_goes_on(self, make_run, tmp_path):
         stopped = play(make_run(run={"rounds": 2}), should_stop=stop_after(1))
         moved = tmp_path / "elsewhere" / stopped.run_dir.path.name
