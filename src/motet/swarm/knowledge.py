@@ -76,9 +76,7 @@ class Knowledge:
         return [
             peer.name
             for peer in self.live()
-            if peer.takes_part_in(round)
-            and self.overdue[peer.name] < MOST_OVERDUE
-            and not self._is_done(peer, round)
+            if peer.takes_part_in(round) and self.overdue[peer.name] < MOST_OVERDUE and not self._is_done(peer, round)
         ]
 
     def end_wait(self, round: int, *, is_over: bool) -> list[str]:

@@ -286,7 +286,7 @@ class TestOtherRuns:
         (ann,) = stage.meet("ann")
         ann.publish(0, [])
         bob = stage.join("bob", card={**CARD, "task": "other\x1b[31m\nsums" + "x" * 100})
-        with pytest.raises(SwarmRefused, match="ann differs in task: here 'other.*, there 'sums'") as caught:
+        with pytest.raises(SwarmRefused, match=r"ann differs in task: here 'other.*, there 'sums'") as caught:
             bob.gather(["ann"], deadline_s=LONG_S, stop=lambda: stage.pass_s(1.0))
         assert caught.value.code == "E-SWARM-15"
         assert ann.peers() == bob.peers() == ann.waiting_for(0) == []

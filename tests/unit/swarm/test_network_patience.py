@@ -64,7 +64,8 @@ def test_a_node_that_all_refuse_is_told_so_and_stops(stage):
     ann.publish(0, [])
     other_key = NodeKey.generate()  # the name is taken, as by another machine with the same invitation
     ann.close()
-    impostor = stage.party.join("ann", threads=False, clock=ann._clock, key=other_key, link=stage.net.link("second ann"))
+    second = stage.net.link("second ann")
+    impostor = stage.party.join("ann", threads=False, clock=ann._clock, key=other_key, link=second)
     stage.nodes["ann"] = impostor
     stage.pass_s(3.0)
     with pytest.raises(SwarmRefused) as caught:
