@@ -50,9 +50,23 @@ def test_two_relays_of_which_one_dies_and_then_both(tmp_path):
                     node.check_calm()
 
 
+def test_either_may_start_first(tmp_path):
+    """A node whose address nobody answers yet says so, goes on trying, and is alone no longer than until one does."""
+    address = f"tcp/127.0.0.1:{free_port()}"
+    ground = Ground(tmp_path, ("ann", "bob"), swarm=f'connect = ["{address}"]\n', deadline_s=200.0)
+    with ground.node("bob") as bob:
+        bob.wait_said("event=waiting no connection within 5 s")
+        with ground.node("ann", "--set", f'swarm.listen=["{address}"]') as ann:
+            bob.wait_accepted("ann")
+            ann.wait_accepted("bob")
+            assert ann.stop() == 143
+        bob.wait_event("alone", words="hears nobody of this run")
+        bob.check_calm()
+
+
 def test_nobody_at_the_address(tmp_path):
     nobody = f"tcp/127.0.0.1:{free_port()}"
-    ground = Ground(tmp_path, ("ann", "bob"), swarm=f'connect = ["{nobody}"]\n')
+    ground = Ground(tmp_path, ("ann", "bob"), swarm=f'connect = ["{nobody}"]\n', deadline_s=2.0)
     with ground.node("ann") as ann:
         assert ann.end() == 5
         assert nobody in ann.said()
@@ -77,7 +91,7 @@ def test_tls_lets_in_nobody_of_another_authority_and_nobody_without_a_certificat
         hub.wait_said("carries")
         with inside.node("ann", *tls(inside, "ann")) as ann, inside.node("bob", *tls(inside, "bob")) as bob:
             ann.wait_accepted("bob")
-            with outside.node("eve", *tls(outside, "eve")) as eve:
+            with outside.node("eve", *tls(outside, "eve"), "--set", "swarm.deadline_s=2") as eve:
                 assert eve.end() == 5
                 assert "another CA" in eve.said()
                 assert "[E-LINK-01]" in eve.said()

@@ -79,7 +79,9 @@ def check_run_file(case: Case) -> Iterator[Finding]:
     """Its settings agree, or it would not have been read."""
     run = case.run
     here = ", ".join(node.name for node in case.nodes)
-    size = f"{run.run.rounds} rounds, {len(run.node)} nodes over {run.swarm.transport}"
+    size = (
+        f"{run.run.rounds} rounds, {len(run.node)} node{'' if len(run.node) == 1 else 's'} over {run.swarm.transport}"
+    )
     yield Finding("ok", "run file", f'run "{run.run.name}", {size}; here: {here}')
     if run.is_networked and not run.swarm.connect and not run.swarm.listen:
         yield Finding("ok", "addresses", "none: the nodes of this machine find each other, and nobody else does")

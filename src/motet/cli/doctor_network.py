@@ -228,15 +228,20 @@ def _listening_link(case: Case) -> Link | None:
     if swarm.transport == "nats":
         from motet.swarm.nats_link import NatsLink
 
-        return NatsLink(name, run_id, servers=swarm.connect, tls=tls, keep_rounds=1, max_message_bytes=_MAX_BEAT_BYTES)
+        return NatsLink(
+            name,
+            run_id,
+            servers=swarm.connect,
+            tls=tls,
+            keep_rounds=case.run.kept_rounds,
+            max_message_bytes=case.run.message_bytes,
+        )
     from motet.swarm.zenoh_link import ZenohLink
 
     if swarm.listen or swarm.connect:
         free = [text for text in swarm.listen if _is_free(text)]
         return ZenohLink(name, run_id, listen=free, connect=swarm.connect, tls=tls)
-    from motet.node.network import embedded_port  # imports PyTorch
-
-    port = embedded_port(case.run)
+    port = case.run.embedded_port
     assert port is not None
     address = Address("tcp", _LOOPBACK, port)
     return None if _why_not_bound(address) is None else ZenohLink(name, run_id, connect=(str(address),), tls=tls)

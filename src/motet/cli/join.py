@@ -49,6 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--name-dir", metavar="D", type=new_folder, default=Path(), help="folder for the run file NAME.toml [this one]"
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything, print the run file, write nothing")
+    parser.add_argument("--clean", action="store_true", help="delete an earlier run of this node first")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         write_run_file(path, run_file)
         print(f"wrote {path}; to go on after a stop: motet node {path} --name {invitation.name}", file=sys.stderr)
-    return _take_part(run_file, invitation.name)
+    return _take_part(run_file, invitation.name, clean=args.clean)
 
 
 def read_invitation(text: str) -> Invitation:
@@ -225,12 +226,12 @@ def welcome(status: SwarmStatus, run_file: RunFile) -> str | None:
     )
 
 
-def _take_part(run_file: RunFile, name: str) -> int:
+def _take_part(run_file: RunFile, name: str, *, clean: bool) -> int:
     from motet.cli.node import node_dir, run_node
 
     with _greeting(run_file, RunDir(node_dir(run_file, name)), name):
         try:
-            return run_node(run_file, name)
+            return run_node(run_file, name, clean=clean)
         except SwarmRefused as error:
             raise SwarmRefused(
                 f"{error}. An invitation lets in one machine, the first that uses it: if that was another one, "
@@ -297,7 +298,7 @@ def _first_that_fits(run_file: RunFile, name: str) -> NodeSettings:
     from motet.cli.guest_file import ELSEWHERE
 
     why_not = []
-    for there in run_file.node:
+    for there in sorted(run_file.node, key=lambda there: there.name != name):  # under its own name first
         if there.model == ELSEWHERE:
             continue
         node = NodeSettings(name=name, model=there.model, revision=there.revision)

@@ -7,6 +7,7 @@ objects, and no other layer sees them.
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
+from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -104,6 +105,13 @@ class RolloutSettings(Section):
     ahead: Annotated[int, Field(ge=0, le=1)] = 0
     """1: a node samples the next round while it learns from this one, so its own completions are one step old."""
 
+
+_EMBEDDED_PORTS: Final = range(28_200, 29_200)
+_KEPT_ROUNDS: Final = 8
+_KEPT_BEYOND_LAG: Final = 3
+_USUAL_MESSAGE_BYTES: Final = 1_000_000
+_MOST_BYTES_PER_TOKEN: Final = 8
+_MESSAGE_OVERHEAD_BYTES: Final = 4_096
 
 MethodName = Literal["on_policy", "nois", "vis", "tis", "f_nois", "f_vis", "f_tis"]
 Weights = Literal["none", "vanilla", "truncated"]
@@ -318,6 +326,27 @@ class RunFile(Section):
     def is_networked(self) -> bool:
         """True if groups travel over a network, between machines and owners."""
         return self.swarm.transport in ("zenoh", "nats")
+
+    @property
+    def message_bytes(self) -> int:
+        """Longest message over a network: a megabyte, which any line and server takes, or what a group may need."""
+        largest_group = self.rollout.group_size * self.rollout.max_new_tokens * _MOST_BYTES_PER_TOKEN
+        return max(_USUAL_MESSAGE_BYTES, largest_group + _MESSAGE_OVERHEAD_BYTES)
+
+    @property
+    def kept_rounds(self) -> int:
+        """Rounds of each node that can be fetched over a network; alike for nodes of any pace."""
+        return max(_KEPT_ROUNDS, self.swarm.max_lag + _KEPT_BEYOND_LAG)
+
+    @property
+    def embedded_port(self) -> int | None:
+        """The port of this machine on which nodes meet without any address, which follows from run.name.
+
+        None if there are addresses.
+        """
+        if self.swarm.listen or self.swarm.connect:
+            return None
+        return _EMBEDDED_PORTS[crc32(self.run.name.encode()) % len(_EMBEDDED_PORTS)]
 
     @property
     def resolved_max_influence(self) -> float | None:

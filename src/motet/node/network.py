@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 
@@ -19,13 +18,8 @@ from motet.swarm.keys import NodeKey, fingerprint, parse_fingerprint, write_secr
 from motet.swarm.links import Link
 from motet.swarm.network import NetworkExchange, NetworkOptions
 
-_EMBEDDED_PORTS = range(28_200, 29_200)
 _DAY_S = 86_400
 _OWN_GRANT_S = 3650 * _DAY_S
-_KEPT_BEYOND_LAG = 3
-_USUAL_MESSAGE_BYTES = 1_000_000
-_MOST_BYTES_PER_TOKEN = 8
-_MESSAGE_OVERHEAD_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,6 @@ def network_of(
     pinned = {peer: None if text is None else parse_fingerprint(text) for peer, text in pins.items()}
     authority = None if swarm.authority is None else parse_fingerprint(swarm.authority)
     max_lag = swarm.max_lag if swarm.pace == "free" else None
-    keep_rounds = (max_lag or 0) + _KEPT_BEYOND_LAG
     return NetworkExchange(
         name,
         key=key,
@@ -105,12 +98,12 @@ def network_of(
         roster=_roster(roster_file, run_id, authority, pinned),
         run_id=run_id,
         card=card,
-        link=_link(run, name, run_id.hex(), keep_rounds=keep_rounds),
+        link=_link(run, name, run_id.hex()),
         options=NetworkOptions(
-            max_message_bytes=message_bytes(run),
+            max_message_bytes=run.message_bytes,
             max_bytes_per_round=run.admission.max_bytes_per_round,
             max_lag=max_lag,
-            keep_rounds=keep_rounds,
+            keep_rounds=run.kept_rounds,
             max_foreign_groups=swarm.max_foreign_groups,
             seed=run.run.seed,
             num_rounds=run.run.rounds,
@@ -168,7 +161,7 @@ def _credential(run: RunFile, name: str, key: NodeKey, run_id: bytes, keyring: K
     return credential
 
 
-def _link(run: RunFile, name: str, run_id: str, *, keep_rounds: int) -> Link:
+def _link(run: RunFile, name: str, run_id: str) -> Link:
     swarm = run.swarm
     tls = None if swarm.tls is None else Path(swarm.tls)
     if swarm.transport == "nats":
@@ -179,8 +172,8 @@ def _link(run: RunFile, name: str, run_id: str, *, keep_rounds: int) -> Link:
             run_id,
             servers=swarm.connect,
             tls=tls,
-            keep_rounds=keep_rounds,
-            max_message_bytes=message_bytes(run),
+            keep_rounds=run.kept_rounds,
+            max_message_bytes=run.message_bytes,
         )
     from motet.swarm.zenoh_link import ZenohLink
 
@@ -189,23 +182,7 @@ def _link(run: RunFile, name: str, run_id: str, *, keep_rounds: int) -> Link:
         run_id,
         listen=swarm.listen,
         connect=swarm.connect,
-        embedded_port=embedded_port(run),
+        embedded_port=run.embedded_port,
         tls=tls,
-        max_message_bytes=message_bytes(run),
+        max_message_bytes=run.message_bytes,
     )
-
-
-def message_bytes(run: RunFile) -> int:
-    """The longest message of a run: a megabyte, which any line and server takes, or what its largest group may need."""
-    largest_group = run.rollout.group_size * run.rollout.max_new_tokens * _MOST_BYTES_PER_TOKEN
-    return max(_USUAL_MESSAGE_BYTES, largest_group + _MESSAGE_OVERHEAD_BYTES)
-
-
-def embedded_port(run: RunFile) -> int | None:
-    """The port on which nodes of one machine meet without any address; None if there are addresses.
-
-    It follows from the run's name, so that two runs on a machine keep apart.
-    """
-    if run.swarm.listen or run.swarm.connect:
-        return None
-    return _EMBEDDED_PORTS[crc32(run.run.name.encode()) % len(_EMBEDDED_PORTS)]

@@ -42,7 +42,7 @@ def run_member(
     if run_dir.summary.exists():
         return Outcome(run_dir, finished=True, rounds_done=run.run.rounds)
     with ExitStack() as stack:
-        crew = MemberCrew(seat, run_dir, position, stack, should_stop=should_stop)
+        crew = MemberCrew(seat, run_dir, position, stack, observer=observer, should_stop=should_stop)
         check_identities(run, run_dir, crew.identities)
         return Course(run, run_dir, position, observer, stack, crew).run(should_stop)
 
@@ -58,6 +58,7 @@ class MemberCrew:
         run_dir: the run's directory.
         position: where an interrupted run continues.
         stack: closes what this crew opens.
+        observer: is told what happens before the first round.
         should_stop: ends the wait for the others.
 
     Raises:
@@ -71,6 +72,7 @@ class MemberCrew:
         position: Position | None,
         stack: ExitStack,
         *,
+        observer: Observer,
         should_stop: Callable[[], bool],
     ) -> None:
         run, name = seat.run, seat.name
@@ -101,11 +103,17 @@ class MemberCrew:
         first_round = 0 if position is None else position.rounds_done
         self._has_begun = False
         self._jumped: list[Event] = []
+        self._was_alone = False
         self._presence = None
         if network is not None:
             self._presence = Presence(run, name, run_dir, network, member.node)
             stack.callback(self._presence.close)
-            self._presence.enter(first_round, wait_for=list(seat.others), should_stop=should_stop)
+            self._presence.enter(
+                first_round,
+                wait_for=list(seat.others),
+                tell=lambda text: observer.happened(name, Event("waiting", "", text)),
+                should_stop=should_stop,
+            )
 
     @property
     def hubs(self) -> Mapping[str, MemoryHub]:
@@ -131,7 +139,7 @@ class MemberCrew:
             if round > first and not go_on():
                 return round
             turn = self._play(round, report)
-            turn = msgspec.structs.replace(turn, events=[*self._jumped, *turn.events])
+            turn = msgspec.structs.replace(turn, events=[*self._jumped, *turn.events, *self._loneliness()])
             following = self._reach(round + 1)
             report.done(self._name, turn)
             round = following
@@ -144,6 +152,16 @@ class MemberCrew:
         if self._presence is not None:
             self._presence.begin(round)
         return round
+
+    def _loneliness(self) -> list[Event]:
+        """Being alone is no error; it is told once when it begins, and once when it ends."""
+        is_alone = self._presence is not None and self._presence.is_alone
+        if is_alone == self._was_alone:
+            return []
+        self._was_alone = is_alone
+        if is_alone:
+            return [Event("alone", "", "hears nobody of this run: trains by itself until somebody comes")]
+        return [Event("not_alone", "", "is not alone any more")]
 
     def _play(self, round: int, report: Report) -> Turn:
         steps = self._station.play(round)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from motet.config import RunFile
-from motet.errors import UsageError
+from motet.errors import SwarmUnreachable, UsageError
 from motet.journal import RunDir, write_json
 from motet.journal.peers import PeerStatus, SwarmStatus, write_status
 from motet.node import Node
@@ -55,7 +55,12 @@ class Presence:
         self._writer = threading.Thread(target=self._write_on, name=f"status of {name}", daemon=True)
 
     def enter(
-        self, first_round: int, *, wait_for: Sequence[str], should_stop: Callable[[], bool] = lambda: False
+        self,
+        first_round: int,
+        *,
+        wait_for: Sequence[str],
+        tell: Callable[[str], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Open the network, and look who is there; `begin` takes part.
 
@@ -68,7 +73,7 @@ class Presence:
         """
         self._phase = "joining"
         self._writer.start()
-        self._network.open(listen_s=_LISTEN_S)
+        self._open(tell, should_stop)
         deadline_s = self._run.swarm.deadline_s if first_round == 0 and wait_for else _HEARING_S
         ends_s = time.monotonic() + deadline_s
 
@@ -78,6 +83,25 @@ class Presence:
         self._network.gather(wait_for, deadline_s=deadline_s, stop=has_heard)
         while not wait_for and not has_heard() and time.monotonic() < ends_s:
             self._ends.wait(_LOOK_EVERY_S)
+
+    def _open(self, tell: Callable[[str], None] | None, should_stop: Callable[[], bool]) -> None:
+        """Open the network; others may start a little later than this node, so try for as long as a round may wait."""
+        ends_s, told = time.monotonic() + self._run.swarm.deadline_s, False
+        while True:
+            try:
+                return self._network.open(listen_s=_LISTEN_S)
+            except SwarmUnreachable as error:
+                if time.monotonic() >= ends_s or should_stop():
+                    raise
+                if tell is not None and not told:
+                    tell(f"{error}; trying for {self._run.swarm.deadline_s:g} s")
+                    told = True
+                self._ends.wait(_LOOK_EVERY_S)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if nobody else of this run is heard."""
+        return not self._network.peers()
 
     def begin(self, round: int) -> None:
         """Take part from this round on."""

@@ -316,8 +316,9 @@ class NetworkExchange:
             )
         if self._known.is_refused_by_all(self._identity.key.public):
             raise SwarmRefused(
-                f"node {self.name}: every live peer refuses it: its invitation was used by another machine before, was "
-                "taken back, or has ended; ask the owner of the swarm for one of its own",
+                f"node {self.name}: every live peer refuses it: the name belongs to another key, or its invitation was "
+                "used by another machine, taken back, or has ended; bring the key back that it had before, take "
+                "another name, or ask the owner of the swarm for an invitation",
                 code="E-SWARM-14",
             )
         other = self._known.other_swarm()
