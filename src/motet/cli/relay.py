@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def _carried(members: Sequence[str] | None, run_file: RunFile) -> str:
 
 def _watch(relay: ZenohRelay, name: str) -> None:
     """Say who is connected: on a terminal again and again, in a pipe when it changes. Until a signal comes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let jobs in the background ignore it
     never = threading.Event()
     if can_redraw():
         with make_console(stderr=True).status(_told(relay.guests())) as status:
