@@ -16,7 +16,6 @@ from hostile_node import hostile_node
 from node_process import Ground, peer_of
 
 from motet.config import load_run_file
-from motet.node.network import embedded_port
 from motet.swarm.keyring import run_id_of
 from motet.tasks import load_task
 
@@ -70,7 +69,7 @@ def check_well(trio):
 
 def address(ground):
     run = load_run_file(ground.path / "run.toml")
-    return {"port": embedded_port(run), "run_id": run_id_of(run.run.name, run.run.seed, None).hex()}
+    return {"port": run.embedded_port, "run_id": run_id_of(run.run.name, run.run.seed, None).hex()}
 
 
 def test_a_frozen_node_is_not_waited_for_and_catches_up(trio):
