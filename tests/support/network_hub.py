@@ -42,7 +42,7 @@ def memory_links() -> Iterator[MakeLink]:
 
 @contextmanager
 def _of_zenoh(factory: LinkFactory) -> Iterator[MakeLink]:
-    pytest.importorskip("zenoh", reason="needs zenoh: pip install 'motet[zenoh]'")
+    pytest.importorskip("zenoh", reason="needs zenoh: pip install 'motet[swarm]'")
     with factory() as make_link:
         yield make_link
 

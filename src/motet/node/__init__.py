@@ -6,7 +6,7 @@ learner meet.
 
 from motet.node.assembly import Assembly, Member, assemble_member, assemble_nodes, policy_of, settings_of, task_of
 from motet.node.examiner import Examiner
-from motet.node.network import Seat, network_of, seat_of
+from motet.node.network import Seat, network_of, others_of, seat_of
 from motet.node.node import Node, Phase, RoundReport
 from motet.node.production import Stock
 from motet.node.sampling import derived_seed
@@ -24,6 +24,7 @@ __all__ = [
     "assemble_nodes",
     "derived_seed",
     "network_of",
+    "others_of",
     "policy_of",
     "seat_of",
     "settings_of",

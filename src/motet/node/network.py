@@ -58,7 +58,12 @@ def seat_of(run: RunFile, name: str) -> Seat:
         share = max(1, rollout.prompts_per_round // len(names))
         rollout = rollout.model_copy(update={"prompts_per_round": share})
     alone = run.model_copy(update={"node": (own,), "rollout": rollout})
-    return Seat(alone, name, {node.name: node.key for node in run.node if node.name != name})
+    return Seat(alone, name, others_of(run, name))
+
+
+def others_of(run: RunFile, name: str) -> dict[str, str | None]:
+    """The other nodes of a run file, each with its pinned key or None."""
+    return {node.name: node.key for node in run.node if node.name != name}
 
 
 def network_of(

@@ -108,8 +108,10 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
         if position is not None:
             station.restore(position, job.name)
         if presence is not None:
+            from motet.node import others_of
+
             first_round = 0 if position is None else position.rounds_done
-            presence.enter(first_round, wait_for=list(_pins(run, job.name)))
+            presence.enter(first_round, wait_for=list(others_of(run, job.name)))
             presence.begin(first_round)
         yield Ready(station.identity())
         held_since = perf_counter()
@@ -133,7 +135,7 @@ def _answers(job: Job, orders: SimpleQueue[Order]) -> Iterator[Answer]:
 
 
 def _station(job: Job, run: RunFile, archive: Archive) -> tuple[Station, Presence | None]:
-    from motet.node import assemble_member, network_of, policy_of, settings_of, task_of
+    from motet.node import assemble_member, network_of, others_of, policy_of, settings_of, task_of
     from motet.simulation.identity import card_of
     from motet.simulation.presence import Presence
     from motet.simulation.station import Station, identity_of, use_threads
@@ -147,15 +149,10 @@ def _station(job: Job, run: RunFile, archive: Archive) -> tuple[Station, Presenc
         return Station(run, member, task=task), None
     card = card_of(run, identity_of(policy, task))
     network = network_of(
-        run, job.name, others=_pins(run, job.name), card=card, roster_file=RunDir(job.run_dir).roster(job.name)
+        run, job.name, others=others_of(run, job.name), card=card, roster_file=RunDir(job.run_dir).roster(job.name)
     )
     member = assemble_member(run, job.name, task, policy, exchange=network, archive=archive)
     return Station(run, member, task=task), Presence(run, job.name, RunDir(job.run_dir), network, member.node)
-
-
-def _pins(run: RunFile, name: str) -> dict[str, str | None]:
-    """The other nodes of the run file, each with its pinned key or None."""
-    return {node.name: node.key for node in run.node if node.name != name}
 
 
 def _play(station: Station, presence: Presence | None, round: int, held_since: float) -> Iterator[Answer]:
