@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from motet.records import Group, Rollout, SamplerInfo, encode_group
-from motet.swarm.credentials import Roster, plain_credential
-from motet.swarm.keys import NodeKey
-from motet.swarm.memory_link import MemoryLink, MemoryNet
+from motet.swarm.engines.memory_link import MemoryLink, MemoryNet
+from motet.swarm.identity.credentials import Roster, plain_credential
+from motet.swarm.identity.keys import NodeKey
 from motet.swarm.network import Clock, NetworkExchange, NetworkOptions
 
 RUN_ID = bytes(range(16))

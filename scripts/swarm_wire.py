@@ -23,11 +23,11 @@ from hosts import Host, lan  # noqa: E402
 
 from motet.bench.wire import draw_groups  # noqa: E402
 from motet.records import encode_group  # noqa: E402
-from motet.swarm.certificates import create_ca, issue_leaf  # noqa: E402
-from motet.swarm.credentials import Roster, plain_credential  # noqa: E402
-from motet.swarm.keys import NodeKey  # noqa: E402
+from motet.swarm.engines.zenoh_link import ZenohLink  # noqa: E402
+from motet.swarm.identity.certificates import create_ca, issue_leaf  # noqa: E402
+from motet.swarm.identity.credentials import Roster, plain_credential  # noqa: E402
+from motet.swarm.identity.keys import NodeKey  # noqa: E402
 from motet.swarm.network import NetworkExchange, NetworkOptions  # noqa: E402
-from motet.swarm.zenoh_link import ZenohLink  # noqa: E402
 
 NAMES = ("ann", "bob")
 RUN_ID = bytes(range(16))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 from network_hub import LINKS, MakeLink, wait_for
 
-from motet.swarm.links import Link, Neighbour
+from motet.swarm.engines.links import Link, Neighbour
 
 FETCH_S = 5.0
 MEMORY = {"memory"}

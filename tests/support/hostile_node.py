@@ -28,13 +28,13 @@ from zenoh_node import wait_until
 
 from motet.records import Group, WireLimits, decode_group
 from motet.swarm.assignment import Assignment
-from motet.swarm.card import decode_card
-from motet.swarm.credentials import Roster, plain_credential
-from motet.swarm.envelope import Envelope, EnvelopeError, Kind, open_envelope, seal, unpack_payloads
-from motet.swarm.keys import NodeKey
-from motet.swarm.membership import decode_beat, encode_beat
+from motet.swarm.engines.zenoh_link import ZenohLink
+from motet.swarm.identity.credentials import Roster, plain_credential
+from motet.swarm.identity.envelope import Envelope, EnvelopeError, Kind, open_envelope, seal, unpack_payloads
+from motet.swarm.identity.keys import NodeKey
 from motet.swarm.network import NetworkExchange, NetworkOptions
-from motet.swarm.zenoh_link import ZenohLink
+from motet.swarm.network.card import decode_card
+from motet.swarm.network.membership import decode_beat, encode_beat
 
 _MAX_BYTES = 10_000_000
 _LIMITS = WireLimits(

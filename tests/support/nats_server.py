@@ -24,8 +24,8 @@ from typing import Any, Self
 
 import pytest
 
-from motet.swarm.links import Answer, Inbox
-from motet.swarm.nats_link import NatsLink
+from motet.swarm.engines.links import Answer, Inbox
+from motet.swarm.engines.nats_link import NatsLink
 
 START_TIMEOUT_S = 30.0
 

@@ -19,10 +19,10 @@ from nats_server import nats_links
 from zenoh_links import embedded_links, relayed_links
 
 from motet.swarm import Event, Parcel
-from motet.swarm.credentials import Roster, plain_credential
-from motet.swarm.keys import NodeKey
-from motet.swarm.links import Link
-from motet.swarm.memory_link import MemoryNet
+from motet.swarm.engines.links import Link
+from motet.swarm.engines.memory_link import MemoryNet
+from motet.swarm.identity.credentials import Roster, plain_credential
+from motet.swarm.identity.keys import NodeKey
 from motet.swarm.network import Clock, NetworkExchange, NetworkOptions
 
 MakeLink = Callable[[str], Link]

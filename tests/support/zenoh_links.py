@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from motet.swarm.zenoh_link import ZenohLink
-from motet.swarm.zenoh_relay import ZenohRelay
+from motet.swarm.engines.zenoh_link import ZenohLink
+from motet.swarm.engines.zenoh_relay import ZenohRelay
 
 
 def free_port() -> int:

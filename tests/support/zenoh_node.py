@@ -85,7 +85,7 @@ def wait_until(condition: Any, what: str, deadline_s: float = DEADLINE_S) -> Non
 
 class _Node:
     def __init__(self, options: dict[str, Any]) -> None:
-        from motet.swarm.zenoh_link import ZenohLink
+        from motet.swarm.engines.zenoh_link import ZenohLink
 
         self._name = options.pop("name")
         self._pushed = options.pop("pushed")
@@ -134,7 +134,7 @@ class _Node:
 
 class _Relay:
     def __init__(self, options: dict[str, Any]) -> None:
-        from motet.swarm.zenoh_relay import ZenohRelay
+        from motet.swarm.engines.zenoh_relay import ZenohRelay
 
         for unused in ("name", "pushed", "relay"):
             options.pop(unused)

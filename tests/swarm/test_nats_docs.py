@@ -11,8 +11,8 @@ import pytest
 from nats_server import NatsLinks, NatsServer, Received, answers, free_port, permissions, wait_until, why_no_nats
 
 from motet.errors import SwarmUnreachable
-from motet.swarm.certificates import create_ca, issue_leaf
-from motet.swarm.nats_link import NatsLink
+from motet.swarm.engines.nats_link import NatsLink
+from motet.swarm.identity.certificates import create_ca, issue_leaf
 
 REASON = why_no_nats()
 pytestmark = [

@@ -153,7 +153,7 @@ def test_a_server_that_starts_later_is_found_by_trying_again(tmp_path: Path) -> 
 
 _NODE = """
 import sys
-from motet.swarm.nats_link import NatsLink
+from motet.swarm.engines.nats_link import NatsLink
 link = NatsLink("frozen", sys.argv[2], servers=[sys.argv[1]], tls=None, keep_rounds=3, max_message_bytes=1_000_000,
                 open_timeout_s=20.0)
 link.open(inbox=lambda topic, message: None, answer=lambda topic: [], pushed=True)

@@ -13,7 +13,7 @@ import pytest
 from nats_server import NatsLinks, NatsServer, Received, answers, deaf, wait_until, why_no_nats
 
 from motet.errors import SwarmUnreachable
-from motet.swarm.nats_link import NatsLink
+from motet.swarm.engines.nats_link import NatsLink
 
 REASON = why_no_nats()
 pytestmark = [

@@ -16,7 +16,7 @@ from hostile_node import hostile_node
 from node_process import Ground, peer_of
 
 from motet.config import load_run_file
-from motet.swarm.keyring import run_id_of
+from motet.swarm.identity.keyring import run_id_of
 from motet.tasks import load_task
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -123,7 +123,7 @@ def test_a_second_process_with_the_same_key_ends_and_says_why(trio, ground):
 def test_nodes_that_cannot_belong_here_are_refused_by_reason_and_hurt_nobody(trio, ground):
     ann, bob, _ = trio
     late_clock = "import time\nreal = time.time\ntime.time = lambda: real() + 3600"
-    other_protocol = "import motet.swarm.envelope as envelope\nenvelope.PROTOCOL_VERSION = 2"
+    other_protocol = "import motet.swarm.identity.envelope as envelope\nenvelope.PROTOCOL_VERSION = 2"
     other_wire = "import motet.records.wire as wire\nwire.WIRE_VERSION = 4\nimport motet.records as records\n"
     other_wire += "records.WIRE_VERSION = 4"
     settings = ("--set", "rollout.group_size=5", "--set", "rollout.max_new_tokens=9")

@@ -14,7 +14,7 @@ from hosts import lan, why_no_hosts
 from zenoh_links import free_port
 from zenoh_node import Program, wait_until
 
-from motet.swarm.certificates import create_ca, issue_leaf
+from motet.swarm.identity.certificates import create_ca, issue_leaf
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 NO_HOSTS = why_no_hosts()

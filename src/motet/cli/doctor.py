@@ -15,7 +15,7 @@ from motet.cli.options import add_run_file, add_set
 from motet.cli.strangers import plain
 from motet.config import RunFile, load_run_file
 from motet.errors import MotetError, UsageError
-from motet.swarm.keyring import Keyring
+from motet.swarm.identity.keyring import Keyring
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -22,7 +22,7 @@ import msgspec
 from motet import __version__
 from motet.config import NodeSettings, RunFile
 from motet.errors import MotetError
-from motet.swarm.keyring import Keyring, run_id_of
+from motet.swarm.identity.keyring import Keyring, run_id_of
 
 Verdict = Literal["ok", "warning", "problem"]
 
@@ -118,7 +118,7 @@ def check_certificates(case: Case) -> Iterator[Finding]:
                 "get a folder of them by `motet keys issue` or an invitation, and name it in swarm.tls",
             )
         return
-    from motet.swarm.certificate_check import verify_leaf
+    from motet.swarm.identity.certificate_check import verify_leaf
 
     folder = Path(swarm.tls)
     name = case.nodes[0].name if len(case.nodes) == 1 else None
@@ -156,7 +156,7 @@ def check_clock(case: Case) -> Iterator[Finding]:
 def check_versions(case: Case) -> Iterator[Finding]:
     """Versions of what others must agree with, and packages that the run needs."""
     from motet.records import WIRE_VERSION
-    from motet.swarm.envelope import PROTOCOL_VERSION
+    from motet.swarm.identity.envelope import PROTOCOL_VERSION
 
     numbers = [f"motet {__version__}", f"protocol {PROTOCOL_VERSION}", f"wire {WIRE_VERSION}"]
     packages = ["torch", "transformers"]
@@ -208,7 +208,7 @@ def _is_open(text: str) -> bool:
 
 
 def _node_key(case: Case, node: NodeSettings) -> Iterator[Finding]:
-    from motet.swarm.keys import NodeKey, fingerprint, short
+    from motet.swarm.identity.keys import NodeKey, fingerprint, short
 
     subject = f"key of {node.name}"
     path = case.keyring.node_key(node.name)
@@ -244,7 +244,7 @@ def _node_key(case: Case, node: NodeSettings) -> Iterator[Finding]:
 
 def _grant(case: Case, node: NodeSettings, public: bytes | None) -> Iterator[Finding]:
     """The invitation, in a swarm that asks for one."""
-    from motet.swarm.credentials import Credential
+    from motet.swarm.identity.credentials import Credential
 
     authority = case.run.swarm.authority
     if authority is None:
@@ -282,9 +282,9 @@ def _grant(case: Case, node: NodeSettings, public: bytes | None) -> Iterator[Fin
 
 def _objection(case: Case, name: str, credential: object, public: bytes | None) -> str:
     """Why the swarm would not let in whoever shows this."""
-    from motet.swarm.credentials import Credential, Refusal, Roster
-    from motet.swarm.invites import read_revocations
-    from motet.swarm.keys import parse_fingerprint
+    from motet.swarm.identity.credentials import Credential, Refusal, Roster
+    from motet.swarm.identity.invites import read_revocations
+    from motet.swarm.identity.keys import parse_fingerprint
 
     assert isinstance(credential, Credential)
     if credential.name != name:
@@ -307,7 +307,7 @@ _REASONS: Final = {
 
 
 def _authority(case: Case) -> Iterator[Finding]:
-    from motet.swarm.keys import NodeKey, fingerprint
+    from motet.swarm.identity.keys import NodeKey, fingerprint
 
     path, wanted = case.keyring.authority, case.run.swarm.authority
     if wanted is None:

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from motet.cli.doctor_checks import Case, Finding, Verdict
 from motet.cli.strangers import plain
 from motet.errors import MotetError
-from motet.swarm.addresses import Address, parse_addresses, without_own
-from motet.swarm.credentials import Credential, Refusal, Roster
-from motet.swarm.envelope import EnvelopeError, Kind, open_envelope
-from motet.swarm.keys import NodeKey, parse_fingerprint, short
-from motet.swarm.links import Link
-from motet.swarm.membership import decode_beat
-from motet.swarm.unreachable import why_unreachable
+from motet.swarm.engines.addresses import Address, parse_addresses, without_own
+from motet.swarm.engines.links import Link
+from motet.swarm.engines.unreachable import why_unreachable
+from motet.swarm.identity.credentials import Credential, Refusal, Roster
+from motet.swarm.identity.envelope import EnvelopeError, Kind, open_envelope
+from motet.swarm.identity.keys import NodeKey, parse_fingerprint, short
+from motet.swarm.network.membership import decode_beat
 
 ADDRESS: Final = "connect"
 """Subject of what is found about addresses to connect to."""
@@ -226,7 +226,7 @@ def _listening_link(case: Case) -> Link | None:
     tls = None if swarm.tls is None else Path(swarm.tls)
     name = case.nodes[0].name
     if swarm.transport == "nats":
-        from motet.swarm.nats_link import NatsLink
+        from motet.swarm.engines.nats_link import NatsLink
 
         return NatsLink(
             name,
@@ -236,7 +236,7 @@ def _listening_link(case: Case) -> Link | None:
             keep_rounds=case.run.kept_rounds,
             max_message_bytes=case.run.message_bytes,
         )
-    from motet.swarm.zenoh_link import ZenohLink
+    from motet.swarm.engines.zenoh_link import ZenohLink
 
     if swarm.listen or swarm.connect:
         free = [text for text in swarm.listen if _is_free(text)]

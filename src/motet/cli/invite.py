@@ -18,12 +18,12 @@ from motet.cli.keys import node_name
 from motet.cli.options import add_run_file, add_set, at_least_one
 from motet.config import RunFile, load_run_file
 from motet.errors import UsageError
-from motet.swarm.certificates import CA_KEY_FILE, TlsBundle, issue_leaf
-from motet.swarm.credentials import issue_grant
-from motet.swarm.invitation import Invitation, encode
-from motet.swarm.invites import Inviter, read_ledger
-from motet.swarm.keyring import Keyring, run_id_of
-from motet.swarm.keys import NodeKey, fingerprint, parse_fingerprint
+from motet.swarm.identity.certificates import CA_KEY_FILE, TlsBundle, issue_leaf
+from motet.swarm.identity.credentials import issue_grant
+from motet.swarm.identity.invitation import Invitation, encode
+from motet.swarm.identity.invites import Inviter, read_ledger
+from motet.swarm.identity.keyring import Keyring, run_id_of
+from motet.swarm.identity.keys import NodeKey, fingerprint, parse_fingerprint
 
 _DAY_S = 86_400
 _MAX_DAYS = 3650
@@ -184,14 +184,14 @@ def _addresses(run_file: RunFile, given: Sequence[str] | None) -> list[str]:
 def _reachable(text: str, where: str, *, nats: bool) -> str:
     """The address as it is put into an invitation."""
     if nats:
-        from motet.swarm.nats_reasons import address_of, check_servers
+        from motet.swarm.engines.nats_reasons import address_of, check_servers
 
         check_servers([text])
         host, address = urlsplit(text).hostname or "", text if where == "--address" else address_of(text)
         if address != text:
             _tell(f"{where}: the name and password in it are yours, and stay out; --address puts the guest's in.")
     else:
-        from motet.swarm.addresses import parse_address
+        from motet.swarm.engines.addresses import parse_address
 
         parsed = parse_address(text, where=where)
         host, address = parsed.host, str(parsed)

@@ -25,10 +25,10 @@ from motet.config.settings import RunSettings
 from motet.errors import EnvironmentFault, MotetError, SwarmRefused, SwarmUnreachable, UsageError
 from motet.journal import RunDir
 from motet.journal.peers import SwarmStatus, read_status, status_path
-from motet.swarm.credentials import Credential, bind
-from motet.swarm.invitation import Invitation, decode
-from motet.swarm.keyring import Keyring
-from motet.swarm.keys import NodeKey, fingerprint, write_secret
+from motet.swarm.identity.credentials import Credential, bind
+from motet.swarm.identity.invitation import Invitation, decode
+from motet.swarm.identity.keyring import Keyring
+from motet.swarm.identity.keys import NodeKey, fingerprint, write_secret
 
 _EXPIRED: Final = "E-INVITE-02"
 _FIRST_LINE: Final = "# Written by `motet join`; the same invitation, or `motet node` with this file, goes on with it."

@@ -16,8 +16,8 @@ from motet.cli.options import add_run_file, at_least_one
 from motet.config import load_run_file
 from motet.config.dump import toml_value
 from motet.errors import UsageError
-from motet.swarm.keyring import Keyring
-from motet.swarm.keys import NodeKey, fingerprint
+from motet.swarm.identity.keyring import Keyring
+from motet.swarm.identity.keys import NodeKey, fingerprint
 
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 """Hosts of a certificate for which none are named: this machine, as it calls itself."""
@@ -105,7 +105,7 @@ def node_name(text: str) -> str:
 
 
 def _host(text: str) -> str:
-    from motet.swarm.certificates import is_host
+    from motet.swarm.identity.certificates import is_host
 
     if not is_host(text):
         raise argparse.ArgumentTypeError(f'"{text}" is no name and no IP address; write relay.example.org or 192.0.2.7')
@@ -113,7 +113,7 @@ def _host(text: str) -> str:
 
 
 def _ca(file: Path) -> int:
-    from motet.swarm.certificates import CA_KEY_FILE, create_ca, describe
+    from motet.swarm.identity.certificates import CA_KEY_FILE, create_ca, describe
 
     run_file = load_run_file(file)
     keyring = Keyring.of_run(run_file.run.name)
@@ -139,7 +139,7 @@ def _ca(file: Path) -> int:
 
 
 def _issue(args: argparse.Namespace) -> int:
-    from motet.swarm.certificates import describe, issue_leaf
+    from motet.swarm.identity.certificates import describe, issue_leaf
 
     run_file = load_run_file(args.file)
     keyring = Keyring.of_run(run_file.run.name)
@@ -181,7 +181,7 @@ def _show(path: Path) -> int:
 
 def _rows(keyring: Keyring) -> Iterator[tuple[str, str]]:
     """What lies in the folder of a run: a label and a public text for each."""
-    from motet.swarm.certificates import describe
+    from motet.swarm.identity.certificates import describe
 
     if keyring.authority.exists():
         yield "key of the swarm", _public(keyring.authority)
@@ -199,7 +199,7 @@ def _public(path: Path) -> str:
 
 
 def _show_files(paths: list[Path], asked: Path) -> int:
-    from motet.swarm.certificates import describe
+    from motet.swarm.identity.certificates import describe
 
     if not paths:
         raise UsageError(f"{asked}: no key and no certificate (*.pem) in this folder", code="E-KEY-01")
@@ -217,7 +217,7 @@ def _show_files(paths: list[Path], asked: Path) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from motet.swarm.certificate_check import verify_leaf
+    from motet.swarm.identity.certificate_check import verify_leaf
 
     num_bad = 0
     for path in args.paths:

@@ -17,7 +17,7 @@ from motet.config import RunFile, load_run_file
 from motet.errors import UsageError
 
 if TYPE_CHECKING:
-    from motet.swarm.zenoh_relay import Guest, ZenohRelay
+    from motet.swarm.engines.zenoh_relay import Guest, ZenohRelay
 
 _LOOK_EVERY_S: Final = 2.0
 _MOST_NAMED: Final = 8
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_relay(run_file: RunFile, args: argparse.Namespace) -> ZenohRelay:
-    from motet.swarm.zenoh_relay import ZenohRelay
+    from motet.swarm.engines.zenoh_relay import ZenohRelay
 
     if run_file.swarm.transport != "zenoh":
         raise UsageError(
@@ -76,7 +76,7 @@ def _make_relay(run_file: RunFile, args: argparse.Namespace) -> ZenohRelay:
 
 def _ports_of(connect: Sequence[str]) -> list[str]:
     """The ports that nodes are told to connect to, on every address of this machine."""
-    from motet.swarm.addresses import Address, parse_addresses
+    from motet.swarm.engines.addresses import Address, parse_addresses
 
     addresses = parse_addresses(connect, where="swarm.connect")
     return list(dict.fromkeys(str(Address(address.protocol, "0.0.0.0", address.port)) for address in addresses))

@@ -12,10 +12,10 @@ import msgspec
 
 from motet.config import RunFile
 from motet.errors import SwarmRefused, UsageError
-from motet.swarm.credentials import Credential, Roster, bind, issue_grant, plain_credential
-from motet.swarm.keyring import Keyring, run_id_of
-from motet.swarm.keys import NodeKey, fingerprint, parse_fingerprint, write_secret
-from motet.swarm.links import Link
+from motet.swarm.engines.links import Link
+from motet.swarm.identity.credentials import Credential, Roster, bind, issue_grant, plain_credential
+from motet.swarm.identity.keyring import Keyring, run_id_of
+from motet.swarm.identity.keys import NodeKey, fingerprint, parse_fingerprint, write_secret
 from motet.swarm.network import NetworkExchange, NetworkOptions
 
 _DAY_S = 86_400
@@ -170,7 +170,7 @@ def _link(run: RunFile, name: str, run_id: str) -> Link:
     swarm = run.swarm
     tls = None if swarm.tls is None else Path(swarm.tls)
     if swarm.transport == "nats":
-        from motet.swarm.nats_link import NatsLink
+        from motet.swarm.engines.nats_link import NatsLink
 
         return NatsLink(
             name,
@@ -180,7 +180,7 @@ def _link(run: RunFile, name: str, run_id: str) -> Link:
             keep_rounds=run.kept_rounds,
             max_message_bytes=run.message_bytes,
         )
-    from motet.swarm.zenoh_link import ZenohLink
+    from motet.swarm.engines.zenoh_link import ZenohLink
 
     return ZenohLink(
         name,

@@ -15,11 +15,11 @@ from motet.journal import RunDir, write_json
 from motet.journal.peers import PeerStatus, SwarmStatus, write_status
 from motet.node import Node
 from motet.swarm import Ledger, PeerAccount
-from motet.swarm import status as swarm_status
-from motet.swarm.invites import read_revocations
-from motet.swarm.keyring import Keyring
+from motet.swarm.identity.invites import read_revocations
+from motet.swarm.identity.keyring import Keyring
 from motet.swarm.network import NetworkExchange
-from motet.swarm.status import STRANGERS
+from motet.swarm.network import status as swarm_status
+from motet.swarm.network.status import STRANGERS
 
 _EVERY_S = 1.0
 _HEARING_S = 3.0

@@ -22,13 +22,13 @@ from motet.cli import doctor, doctor_checks, doctor_models, doctor_network
 from motet.cli.doctor_checks import Case
 from motet.config import RunFile
 from motet.errors import UsageError
-from motet.swarm.certificates import create_ca, issue_leaf
-from motet.swarm.credentials import bind, issue_grant, issue_revocations, plain_credential
-from motet.swarm.envelope import Envelope, Kind, seal
-from motet.swarm.invites import write_revocations
-from motet.swarm.keyring import Keyring
-from motet.swarm.keys import NodeKey, fingerprint
-from motet.swarm.membership import Beat, encode_beat
+from motet.swarm.identity.certificates import create_ca, issue_leaf
+from motet.swarm.identity.credentials import bind, issue_grant, issue_revocations, plain_credential
+from motet.swarm.identity.envelope import Envelope, Kind, seal
+from motet.swarm.identity.invites import write_revocations
+from motet.swarm.identity.keyring import Keyring
+from motet.swarm.identity.keys import NodeKey, fingerprint
+from motet.swarm.network.membership import Beat, encode_beat
 
 
 @pytest.fixture(autouse=True)
@@ -359,7 +359,7 @@ def test_clocks_of_peers(make_case, gap_s, words):
 
 @pytest.mark.network
 def test_peers_over_zenoh(make_case):
-    from motet.swarm.zenoh_link import ZenohLink
+    from motet.swarm.engines.zenoh_link import ZenohLink
 
     address = f"tcp/127.0.0.1:{closed_port()}"
     case, key = make_case(swarm={"connect": [address]}), NodeKey.generate()

@@ -9,11 +9,11 @@ import pytest
 
 from motet.cli.main import main
 from motet.config import load_run_file
-from motet.swarm.credentials import Refusal, Roster, bind
-from motet.swarm.invitation import Invitation, decode
-from motet.swarm.invites import read_ledger, read_revocations
-from motet.swarm.keyring import run_id_of
-from motet.swarm.keys import NodeKey, parse_fingerprint
+from motet.swarm.identity.credentials import Refusal, Roster, bind
+from motet.swarm.identity.invitation import Invitation, decode
+from motet.swarm.identity.invites import read_ledger, read_revocations
+from motet.swarm.identity.keyring import run_id_of
+from motet.swarm.identity.keys import NodeKey, parse_fingerprint
 from motet.tasks import load_task
 
 RUN_FILE = """

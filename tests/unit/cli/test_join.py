@@ -18,11 +18,11 @@ from motet.config import RunFile, load_run_file
 from motet.errors import SwarmRefused, SwarmUnreachable, UsageError
 from motet.journal import RunDir
 from motet.journal.peers import PeerStatus, SwarmStatus, write_status
-from motet.swarm.certificates import create_ca, issue_leaf
-from motet.swarm.credentials import Credential, Refusal, Roster, issue_grant, plain_credential
-from motet.swarm.invitation import Invitation, encode
-from motet.swarm.keyring import Keyring, run_id_of
-from motet.swarm.keys import NodeKey, fingerprint
+from motet.swarm.identity.certificates import create_ca, issue_leaf
+from motet.swarm.identity.credentials import Credential, Refusal, Roster, issue_grant, plain_credential
+from motet.swarm.identity.invitation import Invitation, encode
+from motet.swarm.identity.keyring import Keyring, run_id_of
+from motet.swarm.identity.keys import NodeKey, fingerprint
 from motet.tasks import load_task
 
 ADDRESS = "tcp/127.0.0.1:1"
@@ -256,7 +256,7 @@ def test_code_that_the_run_calls_is_told(host):
 def test_a_dry_run_checks_everything_and_writes_nothing(host, tmp_path, home, capsys):
     import socket
 
-    from motet.swarm.zenoh_link import ZenohLink
+    from motet.swarm.engines.zenoh_link import ZenohLink
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp/127.0.0.1:{server.getsockname()[1]}"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from motet.cli.main import main
-from motet.swarm.certificates import describe
-from motet.swarm.keys import NodeKey, fingerprint
+from motet.swarm.identity.certificates import describe
+from motet.swarm.identity.keys import NodeKey, fingerprint
 
 RUN_FILE = """
 [run]

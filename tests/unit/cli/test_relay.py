@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from motet.cli.main import main
-from motet.swarm.zenoh_link import ZenohLink
+from motet.swarm.engines.zenoh_link import ZenohLink
 
 RUN_FILE = """
 [run]

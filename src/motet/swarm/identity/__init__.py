@@ -1,0 +1,1 @@
+"""Who is who: keys and signatures of nodes, certificates of their connections, invitations of guests."""
