@@ -6,10 +6,18 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Final
 
 from motet.cli.options import add_dry_run, add_json, add_run_file, add_set, write_results
 from motet.config import RunFile, dump_run_file, load_run_file
 from motet.journal import RunDir, read_jsonl
+
+_WORDS: Final = {
+    "test": "held-out",
+    "ood": "OOD",
+    "test_greedy": "held-out, greedy",
+    "ood_greedy": "OOD, greedy",
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -84,7 +92,7 @@ def print_end(summary: dict[str, object], run_dir: RunDir) -> None:
             table.add_row(
                 name,
                 node["model"],
-                {"test": "held-out", "ood": "OOD"}[split],
+                _WORDS[split],
                 percent(ends["start"]["value"], ends["start"]["se"]),
                 percent(ends["end"]["value"], ends["end"]["se"]),
                 f"{node['completions_generated']:,}",

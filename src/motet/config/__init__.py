@@ -25,10 +25,12 @@ from motet.config.settings import (
     TaskSettings,
     Weights,
 )
+from motet.config.study_file import ArmSettings, PairSettings, Planned, StudyFile, load_study_file, plan_runs
 
 __all__ = [
     "PRESETS",
     "AdmissionSettings",
+    "ArmSettings",
     "EvaluationSettings",
     "GenerationSettings",
     "LearnerSettings",
@@ -36,12 +38,15 @@ __all__ = [
     "MethodName",
     "MethodSettings",
     "NodeSettings",
+    "PairSettings",
+    "Planned",
     "PromptSettings",
     "RolloutSettings",
     "Rule",
     "RunFile",
     "RunSettings",
     "Setting",
+    "StudyFile",
     "SwarmSettings",
     "TaskSettings",
     "Weights",
@@ -49,4 +54,6 @@ __all__ = [
     "dump_run_file",
     "json_schema",
     "load_run_file",
+    "load_study_file",
+    "plan_runs",
 ]

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from motet.config.mistakes import Mistake, check
 from motet.config.overrides import BadOverrideError, apply_override
@@ -42,14 +42,7 @@ def load_run_file(path: str | Path, overrides: Sequence[str] = ()) -> RunFile:
         UsageError: the file cannot be read (E-CONFIG-01), is no TOML (E-CONFIG-02), has wrong settings (E-CONFIG-03),
             or a flag cannot be carried out (E-CONFIG-04). The message has one line for each mistake.
     """
-    text = _read(Path(path))
-    try:
-        data = tomllib.loads(text)
-        lines = key_lines(text)
-    except ValueError as error:
-        raise UsageError(_syntax_message(path, text, error), code="E-CONFIG-02") from None
-    except RecursionError:
-        raise UsageError(f"{path}: not a run file: lists or tables nested too deep", code="E-CONFIG-02") from None
+    data, lines = read_toml(path)
     flags: dict[Loc, str] = {}
     bad_flags = []
     for flag in overrides:
@@ -65,6 +58,21 @@ def load_run_file(path: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     found.sort(key=lambda mistake: _line(mistake.loc, lines) or 0)
     described = [f"{_source(path, mistake, lines, flags)}  {mistake.key}: {mistake.what}" for mistake in found]
     raise UsageError("\n".join([*described, *bad_flags]), code="E-CONFIG-03")
+
+
+def read_toml(path: str | Path) -> tuple[dict[str, Any], Mapping[Loc, int]]:
+    """A TOML file, parsed, and the line of each of its keys.
+
+    Raises:
+        UsageError: it cannot be read (E-CONFIG-01), or is no TOML (E-CONFIG-02).
+    """
+    text = _read(Path(path))
+    try:
+        return tomllib.loads(text), key_lines(text)
+    except ValueError as error:
+        raise UsageError(_syntax_message(path, text, error), code="E-CONFIG-02") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not a run file: lists or tables nested too deep", code="E-CONFIG-02") from None
 
 
 def _read(path: Path) -> str:

@@ -249,6 +249,8 @@ class EvaluationSettings(Section):
     """Prompts of each split before the first round and after the last."""
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Of the answers; 0 is greedy. Without it: rollout.temperature."""
+    also_greedy: bool = False
+    """Before the first round and after the last, ask greedily too: accuracy/test_greedy and accuracy/ood_greedy."""
 
 
 class LoraSettings(Section):

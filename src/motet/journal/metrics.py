@@ -26,19 +26,23 @@ class Metric:
     healthy: str = ""
 
 
+def _accuracy(split: str, which: str, *, how: str = "one answer each", healthy: str = "") -> tuple[Metric, ...]:
+    name = f"accuracy/{split}"
+    return (
+        Metric(name, "share", f"{which} prompts solved (reward of 1 or more) by {how}", healthy),
+        Metric(f"{name}/se", "share", f"standard error of {name}"),
+        Metric(f"{name}/num_prompts", "count", f"{which} prompts that were asked"),
+        Metric(f"{name}/cut_share", "share", f"{which} answers cut at the length limit", "near 0"),
+        Metric(f"{name}/format_failures", "share", f"{which} answers, not cut, without the task's format"),
+        Metric(f"{name}/reward_mean", "reward", f"mean reward of {which} answers; 0 where none could be computed"),
+    )
+
+
 METRICS: tuple[Metric, ...] = (
-    Metric("accuracy/test", "share", "held-out prompts solved (reward of 1 or more) by one answer each", "rises"),
-    Metric("accuracy/test/se", "share", "standard error of accuracy/test"),
-    Metric("accuracy/test/num_prompts", "count", "held-out prompts that were asked"),
-    Metric("accuracy/test/cut_share", "share", "held-out answers cut at the length limit", "near 0"),
-    Metric("accuracy/test/format_failures", "share", "held-out answers, not cut, without the task's format", "falls"),
-    Metric("accuracy/test/reward_mean", "reward", "mean reward of held-out answers; 0 where none could be computed"),
-    Metric("accuracy/ood", "share", "out-of-distribution prompts solved by one answer each", "does not fall"),
-    Metric("accuracy/ood/se", "share", "standard error of accuracy/ood"),
-    Metric("accuracy/ood/num_prompts", "count", "out-of-distribution prompts that were asked"),
-    Metric("accuracy/ood/cut_share", "share", "out-of-distribution answers cut at the length limit", "near 0"),
-    Metric("accuracy/ood/format_failures", "share", "out-of-distribution answers, not cut, without the task's format"),
-    Metric("accuracy/ood/reward_mean", "reward", "mean reward of out-of-distribution answers"),
+    *_accuracy("test", "held-out", healthy="rises"),
+    *_accuracy("ood", "out-of-distribution", healthy="does not fall"),
+    *_accuracy("test_greedy", "held-out", how="one greedy answer each"),
+    *_accuracy("ood_greedy", "out-of-distribution", how="one greedy answer each"),
     Metric("reward/mean", "reward", "mean reward of all completions, own and external", "rises"),
     Metric("reward/own_mean", "reward", "mean reward of own completions", "rises"),
     Metric("reward/external_mean", "reward", "mean reward of external completions, as scored here"),

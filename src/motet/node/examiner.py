@@ -11,6 +11,8 @@ from motet.node.sampling import derived_seed
 from motet.tasks import Split, Task
 
 HELD_OUT: tuple[Split, ...] = ("test", "ood")
+GREEDY = "_greedy"
+"""What follows the name of a split that was asked at temperature 0 beside the run's own temperature."""
 
 
 class Examiner:
@@ -42,20 +44,27 @@ class Examiner:
         self._max_new_tokens = max_new_tokens
         self._temperature = temperature
 
-    def examine(self, *, num_prompts: int) -> Mapping[Split, Evaluation]:
-        """Evaluations of the splits that the task has."""
-        results: dict[Split, Evaluation] = {}
-        for split in HELD_OUT:
-            result = evaluate(
-                self._generator,
-                self._tokenizer,
-                self._task,
-                split,
-                num_prompts=num_prompts,
-                max_new_tokens=self._max_new_tokens,
-                temperature=self._temperature,
-                seed=derived_seed(self._seed, "evaluate", split),
-            )
-            if result is not None:
-                results[split] = result
+    def examine(self, *, num_prompts: int, also_greedy: bool = False) -> Mapping[str, Evaluation]:
+        """Evaluations of the splits that the task has, by split; greedy ones as "test_greedy" and "ood_greedy".
+
+        Args:
+            num_prompts: of each split.
+            also_greedy: ask each prompt a second time, at temperature 0.
+        """
+        temperatures = {"": self._temperature} | ({GREEDY: 0.0} if also_greedy else {})
+        results: dict[str, Evaluation] = {}
+        for suffix, temperature in temperatures.items():
+            for split in HELD_OUT:
+                result = evaluate(
+                    self._generator,
+                    self._tokenizer,
+                    self._task,
+                    split,
+                    num_prompts=num_prompts,
+                    max_new_tokens=self._max_new_tokens,
+                    temperature=temperature,
+                    seed=derived_seed(self._seed, "evaluate", split),
+                )
+                if result is not None:
+                    results[split + suffix] = result
         return results

@@ -8,10 +8,15 @@ BEFORE_TRAINING = -1
 """The "round" of the examination before the first one."""
 
 
+def is_first_or_last(run: RunFile, round: int) -> bool:
+    """True for the examinations before training and after the last round."""
+    return round in (BEFORE_TRAINING, run.run.rounds - 1)
+
+
 def exam_prompts(run: RunFile, round: int) -> int:
     """Prompts of each split that a node is asked after a round; 0 means no examination."""
     evaluation = run.evaluation
-    if round in (BEFORE_TRAINING, run.run.rounds - 1):
+    if is_first_or_last(run, round):
         return evaluation.final_num_prompts
     return evaluation.num_prompts if evaluation.every and (round + 1) % evaluation.every == 0 else 0
 

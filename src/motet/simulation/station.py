@@ -18,7 +18,7 @@ from motet.node import Member, Stock
 from motet.records import WireLimits, decode_group, encode_group
 from motet.simulation.checkpoint import Position, damaged
 from motet.simulation.crew import Facts, Identity, Kept, Turn
-from motet.simulation.schedule import exam_prompts
+from motet.simulation.schedule import exam_prompts, is_first_or_last
 from motet.swarm import Ledger
 from motet.tasks import Task, faults_of
 
@@ -78,7 +78,10 @@ class Station:
     def examine(self, round: int) -> Turn:
         """Held-out accuracy, and the texts of the first completions."""
         start = perf_counter()
-        results = self._member.examiner.examine(num_prompts=exam_prompts(self._run, round))
+        results = self._member.examiner.examine(
+            num_prompts=exam_prompts(self._run, round),
+            also_greedy=self._run.evaluation.also_greedy and is_first_or_last(self._run, round),
+        )
         metrics: dict[str, int | float] = {"time/evaluate_s": perf_counter() - start}
         samples: list[dict[str, Any]] = []
         for split, result in results.items():

@@ -10,7 +10,7 @@ from motet.journal import RunDir, read_jsonl
 from motet.simulation.checkpoint import find_best
 from motet.simulation.crew import Facts
 
-_HELD_OUT = ("test", "ood")
+_HELD_OUT = ("test", "ood", "test_greedy", "ood_greedy")
 
 
 def summarise(run: RunFile, run_dir: RunDir, facts: Mapping[str, Facts], *, seconds: float) -> dict[str, object]:

@@ -94,6 +94,7 @@ SETTINGS = [
     "evaluation.num_prompts",
     "evaluation.final_num_prompts",
     "evaluation.temperature",
+    "evaluation.also_greedy",
     "node.name",
     "node.model",
     "node.revision",

@@ -20,6 +20,7 @@ from motet.cli.catalogue import (
     models,
     nodes,
     runs,
+    study,
     tasks,
     vllm,
 )
@@ -28,7 +29,21 @@ from motet.cli.catalogue.entry import Entry
 CATALOGUE: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         code: entry
-        for area in (config, command, tasks, models, vllm, runs, nodes, identity, links, files, integrations, bench)
+        for area in (
+            config,
+            command,
+            tasks,
+            models,
+            vllm,
+            runs,
+            nodes,
+            identity,
+            links,
+            files,
+            integrations,
+            bench,
+            study,
+        )
         for code, entry in area.ENTRIES.items()
     }
 )

@@ -1,0 +1,28 @@
+"""`motet study`: E-STUDY."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from motet.cli.catalogue.entry import Entry
+
+ENTRIES: Final = {
+    "E-STUDY-01": Entry(
+        "a study file has mistakes",
+        "A key of the file is unknown, missing or of the wrong kind, or names a pair or an arm that is not there.",
+        "A study file is not a run file: it has [study], [settings], a [pair.NAME] and an [arm.NAME] for each.",
+        "The message names each key. configs/study/sums.toml is one to start from.",
+    ),
+    "E-STUDY-02": Entry(
+        "a pair and an arm make no run file",
+        "The settings of the study, of one of its pairs and of one of its arms, laid over one another, are wrong.",
+        "A setting is mistyped, or the arm's settings contradict the pair's.",
+        "The message names pair, arm and key. `motet study FILE --dry-run` checks all combinations.",
+    ),
+    "E-STUDY-03": Entry(
+        "not the results of a study",
+        "A file that should hold the rows of a study cannot be read, or holds something else.",
+        "It was written by another version, or is not the study.json that `motet study` writes.",
+        "Name the study.json, or write it again with `motet study FILE`: finished runs are not repeated.",
+    ),
+}

@@ -1,0 +1,166 @@
+"""`motet study FILE`: a matrix of runs, two at a time, and one page that says which claims they show."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from motet.cli.console import can_redraw, make_console, working
+from motet.cli.options import add_set, at_least_one, new_file
+from motet.config import Planned, StudyFile, dump_run_file, load_study_file, plan_runs
+from motet.errors import UsageError
+
+if TYPE_CHECKING:
+    from motet.cli.study_view import StudyView
+    from motet.cli.workers import Workers
+
+_POLL_S = 0.5
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the verb's arguments."""
+    parser = subparsers.add_parser(
+        "study",
+        description="Train every pair of models under every arm of a study file, several seeds each, and write "
+        "study.md (verdicts, tables, curves) and study.json (one row for each run and node) beside the runs. The same "
+        "command continues an interrupted study; runs that are finished are not repeated.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="study file (TOML), such as configs/study/sums.toml")
+    parser.add_argument("--pair", action="append", metavar="NAME", help="only this pair; repeatable")
+    parser.add_argument("--arm", action="append", metavar="NAME", help="only this arm; repeatable")
+    parser.add_argument("--seeds", type=at_least_one, metavar="N", help="only the first N seeds")
+    parser.add_argument("--workers", type=at_least_one, default=2, metavar="N", help="runs side by side [2]")
+    parser.add_argument("--page", type=new_file, metavar="FILE", help="write the page there, and study.json beside it")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
+    add_set(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry it out."""
+    study = load_study_file(args.file)
+    everything = plan_runs(study, source=args.file, overrides=args.set)
+    chosen = _chosen(everything, args)
+    from motet.study.rows import is_finished
+
+    left = [planned for planned in chosen if not is_finished(planned)]
+    if args.dry_run:
+        for planned in chosen:
+            print(f"{planned.label}{'' if planned in left else '  finished'}")
+        print(f"{len(left)} of {len(chosen)} runs to do", file=sys.stderr)
+        return 0
+    _train(args, study, left, num_finished=len(chosen) - len(left))
+    _write(args, study, everything)
+    return 0
+
+
+def _chosen(everything: Sequence[Planned], args: argparse.Namespace) -> list[Planned]:
+    """The slice that was asked for."""
+    for flag, asked, known in (
+        ("--pair", args.pair or [], {planned.pair for planned in everything}),
+        ("--arm", args.arm or [], {planned.arm for planned in everything}),
+    ):
+        for name in asked:
+            if name not in known:
+                raise UsageError(f"{flag} {name}: the study has {', '.join(sorted(known))}", code="E-CLI-02")
+    seeds = sorted({planned.seed for planned in everything})[: args.seeds]
+    return [
+        planned
+        for planned in everything
+        if planned.seed in seeds
+        and (not args.pair or planned.pair in args.pair)
+        and (not args.arm or planned.arm in args.arm)
+    ]
+
+
+def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int) -> None:
+    if not left:
+        return
+    from motet.cli.study_view import StudyView
+    from motet.cli.workers import Job, Workers
+
+    jobs = []
+    for planned in left:
+        file = study.folder / "files" / f"{planned.pair}-{planned.arm}-{planned.seed}.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dump_run_file(planned.run), encoding="utf-8")
+        log = study.folder / "logs" / f"{file.stem}.log"
+        jobs.append(Job(planned.label, ["swarm", str(file)], log))
+    view = StudyView(left, jobs, num_finished=num_finished)
+    with Workers(jobs, at_once=args.workers) as workers:
+        try:
+            _watch(workers, view)
+        except KeyboardInterrupt as stop:
+            raise type(stop)(f"the same command continues the study in {study.folder}") from None
+
+
+def _watch(workers: Workers, view: StudyView) -> None:
+    from rich.live import Live
+
+    console = make_console(stderr=True)
+    if not can_redraw():
+        while workers.advance():
+            for line in view.new_lines():
+                console.print(line, soft_wrap=True)
+            time.sleep(_POLL_S)
+        return
+    with Live(console=console, get_renderable=view.render, refresh_per_second=2, transient=True):
+        while workers.advance():
+            time.sleep(_POLL_S)
+
+
+def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Planned]) -> None:
+    """The page, its pictures and the rows, of all runs that are finished."""
+    with working("writing the page"):
+        from motet.reports.plots import draw_png
+        from motet.study import Table, read_rows, render_page, rows_to_json
+        from motet.study.curves import curves_of
+        from motet.study.page import Circumstances
+        from motet.study.rows import is_finished
+
+        finished = [planned for planned in everything if is_finished(planned)]
+        rows = [row for planned in finished for row in read_rows(planned, _settings(study, planned))]
+        page = args.page or study.folder / "study.md"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        table = Table(rows, baseline=study.study.baseline)
+        pictures = {}
+        for pair in table.pairs:
+            picture = page.parent / "images" / f"{page.stem}_{pair}.png"
+            draw_png(curves_of(table, pair, title=study.pair[pair].title or pair), picture)
+            pictures[pair] = f"images/{picture.name}"
+        now = Circumstances(
+            command=_command(args),
+            machine=f"{os.cpu_count()} processors ({platform.machine()}), Python {platform.python_version()}",
+            date=datetime.now(UTC).strftime("%d %B %Y"),
+            seconds=sum({(row.pair, row.arm, row.seed): row.seconds for row in rows}.values()),
+            workers=args.workers,
+            missing=len(everything) - len(finished),
+        )
+        page.write_text(render_page(study, rows, now, pictures), encoding="utf-8")
+        numbers = page.with_suffix(".json")
+        numbers.write_bytes(rows_to_json(study.study.name, rows))
+    print(f"page     {page}\nnumbers  {numbers}\nruns     {study.folder / 'runs'}")
+
+
+def _settings(study: StudyFile, planned: Planned) -> Mapping[str, Any]:
+    """What the pair and the arm of a run set, dotted."""
+    return _dotted(study.pair[planned.pair].settings) | _dotted(study.arm[planned.arm].settings)
+
+
+def _dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _command(args: argparse.Namespace) -> str:
+    flags = [f"--set {change}" for change in args.set]
+    flags += [f"--page {args.page}"] if args.page else []
+    return " ".join(["motet study", str(args.file), *flags])

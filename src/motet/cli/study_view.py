@@ -1,0 +1,71 @@
+"""What is shown while a study trains: how many runs are done, which are at work, how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from motet.cli.progress import bar, clock, rounds_done_in
+from motet.cli.workers import Job
+from motet.config import Planned
+from motet.journal import RunDir, read_jsonl
+from motet.study.rows import run_dir_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class StudyView:
+    """The runs of a study that are left to do.
+
+    Args:
+        planned: the runs.
+        jobs: their processes, in the same order.
+        num_finished: runs that were finished before.
+    """
+
+    def __init__(self, planned: Sequence[Planned], jobs: Sequence[Job], *, num_finished: int) -> None:
+        self._runs = list(zip(planned, jobs, strict=True))
+        self._num_finished = num_finished
+        self._began = time.monotonic()
+        self._told: set[str] = set()
+
+    def render(self) -> RenderableType:
+        """For a live display: a headline, and a line for each run at work."""
+        from rich.console import Group
+        from rich.text import Text
+
+        lines = [self._headline()]
+        for planned, job in self._runs:
+            if job.running:
+                done, num_rounds = _rounds_done(run_dir_of(planned)), planned.run.run.rounds
+                lines.append(f"  {done:>3}/{num_rounds} {bar(done / num_rounds, 12)}  {planned.label}")
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+    def new_lines(self) -> list[str]:
+        """For a pipe: a line for each run that has ended, and for each that has begun, since the last call."""
+        lines = []
+        for planned, job in self._runs:
+            for state, holds in (("running", job.process is not None), ("finished", job.finished)):
+                if holds and f"{planned.label} {state}" not in self._told:
+                    self._told.add(f"{planned.label} {state}")
+                    lines.append(
+                        f"t={time.monotonic() - self._began:.0f}s run={planned.label} state={state}{self._count()}"
+                    )
+        return lines
+
+    def _count(self) -> str:
+        done = sum(job.finished for _, job in self._runs)
+        return f" done={self._num_finished + done}/{self._num_finished + len(self._runs)}"
+
+    def _headline(self) -> str:
+        done = sum(job.finished for _, job in self._runs)
+        total = self._num_finished + len(self._runs)
+        passed = time.monotonic() - self._began
+        left = f", about {clock(passed / done * (len(self._runs) - done))} left" if done else ""
+        return f"{self._num_finished + done} of {total} runs   {clock(passed)}{left}"
+
+
+def _rounds_done(run_dir: RunDir) -> int:
+    return max((rounds_done_in(row) for row in read_jsonl(run_dir.metrics)), default=0)

@@ -1,0 +1,183 @@
+"""What one node came to in one run of a study: a row of `study.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from motet.config import Planned, dump_run_file
+from motet.errors import UsageError
+from motet.journal import RunDir, read_jsonl
+
+SPLITS: Final = ("test", "ood")
+_WORK: Final = ("generate", "publish", "admit", "learn")
+_VERSION: Final = 1
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """Held-out accuracy over the rounds of a run.
+
+    Attributes:
+        rounds: rounds that were over when it was measured; 0 is before training.
+        seconds: what this node had worked by then: sampling, gate, learning; without waiting and examinations.
+        test: accuracy on held-out prompts.
+        ood: accuracy on out-of-distribution prompts.
+    """
+
+    rounds: tuple[int, ...]
+    seconds: tuple[float, ...]
+    test: tuple[float, ...]
+    ood: tuple[float, ...]
+
+    def of(self, split: str) -> tuple[float, ...]:
+        """The accuracies of a split."""
+        return self.ood if split == "ood" else self.test
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One node in one run.
+
+    Attributes:
+        pair: name of the pair.
+        arm: name of the arm.
+        method: as in the run file.
+        seed: of the run.
+        node: its name.
+        model: its model.
+        settings: of the pair and the arm, dotted key to value, on top of what all runs share.
+        accuracy: by split ("test", "ood", "test_greedy", "ood_greedy"): at the end.
+        start: the same before training.
+        curve: the course of sampled accuracy.
+        completions: completions that the node sampled.
+        steps: optimiser steps.
+        tokens_sent: completion tokens that it published.
+        bytes_per_token: bytes of payload to each; None if it sent nothing.
+        kept_share: share of the peers' completions that the filter let through, over the run; None without a peer.
+        rounds: of the run.
+        node_seconds: what the node worked: sampling, gate, learning.
+        seconds: of the whole run, all nodes and examinations included.
+    """
+
+    pair: str
+    arm: str
+    method: str
+    seed: int
+    node: str
+    model: str
+    settings: Mapping[str, Any]
+    accuracy: Mapping[str, float]
+    start: Mapping[str, float]
+    curve: Curve
+    completions: int
+    steps: int
+    tokens_sent: int
+    bytes_per_token: float | None
+    kept_share: float | None
+    rounds: int
+    node_seconds: float
+    seconds: float
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: int
+    study: str
+    rows: tuple[Row, ...]
+
+
+def is_finished(planned: Planned) -> bool:
+    """True if this very run has been finished."""
+    run_dir = run_dir_of(planned)
+    if not run_dir.summary.is_file() or not run_dir.config.is_file():
+        return False
+    return run_dir.config.read_text(encoding="utf-8") == dump_run_file(planned.run)
+
+
+def run_dir_of(planned: Planned) -> RunDir:
+    """Where a run of a study lies."""
+    return RunDir(Path(planned.run.run.dir) / planned.run.run.name)
+
+
+def read_rows(planned: Planned, settings: Mapping[str, Any]) -> list[Row]:
+    """The rows of a finished run, one for each node.
+
+    Args:
+        planned: the run.
+        settings: what `Row.settings` is to hold.
+    """
+    run_dir = run_dir_of(planned)
+    summary = json.loads(run_dir.summary.read_text(encoding="utf-8"))
+    by_node: dict[str, list[dict[str, Any]]] = {node.name: [] for node in planned.run.node}
+    for row in read_jsonl(run_dir.metrics):
+        by_node[row["node"]].append(row)
+    return [
+        _row(planned, settings, node, facts, by_node[node], summary["seconds"])
+        for node, facts in summary["nodes"].items()
+    ]
+
+
+def _row(
+    planned: Planned,
+    settings: Mapping[str, Any],
+    node: str,
+    facts: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    seconds: float,
+) -> Row:
+    dropped = [row["filter/dropped_share"] for row in rows if "filter/dropped_share" in row]
+    return Row(
+        pair=planned.pair,
+        arm=planned.arm,
+        method=planned.run.method.name,
+        seed=planned.seed,
+        node=node,
+        model=facts["model"],
+        settings=settings,
+        accuracy={split: ends["end"]["value"] for split, ends in facts["accuracy"].items()},
+        start={split: ends["start"]["value"] for split, ends in facts["accuracy"].items()},
+        curve=_curve(rows),
+        completions=facts["completions_generated"],
+        steps=facts["optimizer_steps"],
+        tokens_sent=facts["tokens_sent"],
+        bytes_per_token=facts["bytes_per_token"],
+        kept_share=1 - sum(dropped) / len(dropped) if dropped else None,
+        rounds=planned.run.run.rounds,
+        node_seconds=round(sum(map(_worked, rows)), 3),
+        seconds=round(seconds, 3),
+    )
+
+
+def _curve(rows: Sequence[Mapping[str, Any]]) -> Curve:
+    worked, points = 0.0, []
+    for row in rows:
+        worked += _worked(row)
+        if "accuracy/test" in row:
+            ood = row.get("accuracy/ood", float("nan"))
+            points.append((row["round"] + 1, round(worked, 3), row["accuracy/test"], ood))
+    rounds, seconds, test, ood = zip(*points, strict=True)
+    return Curve(rounds, seconds, test, ood if ood[0] == ood[0] else ())
+
+
+def _worked(row: Mapping[str, Any]) -> float:
+    return float(sum(row.get(f"time/{phase}_s", 0.0) for phase in _WORK))
+
+
+def rows_to_json(study: str, rows: Iterable[Row]) -> bytes:
+    """`study.json`: one row a line."""
+    lines = ",\n".join(msgspec.json.encode(row).decode() for row in rows)
+    return f'{{"version": {_VERSION}, "study": {json.dumps(study)}, "rows": [\n{lines}\n]}}\n'.encode()
+
+
+def rows_from_json(path: Path) -> list[Row]:
+    """Read `study.json`.
+
+    Raises:
+        UsageError: E-STUDY-03, no such file, or not one of these.
+    """
+    try:
+        return list(msgspec.json.decode(path.read_bytes(), type=_File).rows)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as the results of a study: {error}", code="E-STUDY-03") from None
