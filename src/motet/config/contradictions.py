@@ -29,6 +29,7 @@ def find_contradictions(run: RunFile) -> list[Contradiction]:
         *_repeated_names(run),
         *_terms(run),
         *_ahead(run),
+        *_top_up(run),
         *_schedule(run),
         *_shares(run),
         *_nodes(run),
@@ -69,6 +70,17 @@ def _ahead(run: RunFile) -> list[Contradiction]:
     )
     others = (("method", "name"), ("method", "weights"))
     return [Contradiction(("rollout", "ahead"), others, message)]
+
+
+def _top_up(run: RunFile) -> list[Contradiction]:
+    found = []
+    if run.rollout.top_up and run.rollout.ahead:
+        message = "got true, but rollout.ahead = 1 samples before it is known what peers send; use one of the two"
+        found.append(Contradiction(("rollout", "top_up"), (("rollout", "ahead"),), message))
+    if run.rollout.top_up and run.swarm.collaboration == "horizontal":
+        message = 'got true, but under "horizontal" collaboration no prompt is a node\'s own; use "vertical"'
+        found.append(Contradiction(("rollout", "top_up"), (("swarm", "collaboration"),), message))
+    return found
 
 
 def _schedule(run: RunFile) -> list[Contradiction]:

@@ -102,6 +102,8 @@ class RolloutSettings(Section):
     """Sampling temperature. Sampling is never truncated (no top-k, no top-p)."""
     truncated: Literal["score", "mask"] = "score"
     """Completions cut at the length limit: scored like any other, or left out of the loss (advantage 0)."""
+    top_up: bool = False
+    """Where peers' groups are of little use, sample more of one's own: up to prompts_per_round, none of it sent."""
     ahead: Annotated[int, Field(ge=0, le=1)] = 0
     """1: a node samples the next round while it learns from this one, so its own completions are one step old."""
 

@@ -122,6 +122,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/publish_s", "s", "encoding own groups and handing them over"),
     Metric("time/wait_s", "s", "waiting for peers, before and in the round"),
     Metric("time/admit_s", "s", "the gate: decoding and scoring the groups of peers"),
+    Metric("time/top_up_s", "s", "sampling more of one's own after the gate (rollout.top_up)"),
     Metric("time/learn_s", "s", "forward and backward passes, filter and optimiser step"),
     Metric("time/evaluate_s", "s", "held-out evaluation, if the round had one"),
     Metric("time/idle_s", "s", "the part of time/wait_s in which the node did not sample either"),

@@ -21,17 +21,24 @@ class Influence:
     Attributes:
         own: summed |A_i| mean_t w_it of this node's own samples.
         peers: the same of the kept samples of each peer, before scaling.
+        offers: summed |A_i| of all samples of each peer: what a weight of 1 without a filter would make of them.
         scales: by what each peer's coefficients are scaled (`motet.core.influence.scales_within`).
     """
 
     own: float
     peers: Mapping[str, float]
+    offers: Mapping[str, float]
     scales: Mapping[str, float]
 
     @property
     def binds(self) -> bool:
         """True if some peer is scaled."""
         return min(self.scales.values(), default=1.0) < 1
+
+    def worth(self, peer: str) -> float | None:
+        """The part of a peer's offer that has influence, at most 1; None if it offered nothing."""
+        offer = self.offers[peer]
+        return min(1.0, self.peers[peer] * self.scales[peer] / offer) if offer > 0 else None
 
     def scaled(self, batch: Batch) -> Batch:
         """The batch with the advantages of the peers' rows scaled: the loss is linear in them."""
@@ -74,9 +81,16 @@ def measure_influence(
     influence_B = sample_influence(batch.advantage_B, weight_BT, batch.mask_BT)
     influence_B = torch.where(reason_B == int(DropReason.KEPT), influence_B, 0.0)
     own = float(influence_B[~batch.is_external_B].sum())
-    peers: dict[str, float] = {}
-    for peer, external, influence in zip(batch.peers, batch.is_external_B.tolist(), influence_B.tolist(), strict=True):
-        if external:
-            peers[peer] = peers.get(peer, 0.0) + influence
+    peers = _by_peer(batch, influence_B)
+    offers = _by_peer(batch, batch.advantage_B.abs())
     scale_P = scales_within(own, torch.tensor(list(peers.values()), dtype=torch.float64), limit)
-    return Influence(own, peers, dict(zip(peers, scale_P.tolist(), strict=True)))
+    return Influence(own, peers, offers, dict(zip(peers, scale_P.tolist(), strict=True)))
+
+
+def _by_peer(batch: Batch, value_B: torch.Tensor) -> dict[str, float]:
+    """Sums over the external samples of each peer."""
+    sums: dict[str, float] = {}
+    for peer, external, value in zip(batch.peers, batch.is_external_B.tolist(), value_B.tolist(), strict=True):
+        if external:
+            sums[peer] = sums.get(peer, 0.0) + value
+    return sums

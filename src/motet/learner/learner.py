@@ -32,10 +32,13 @@ class PeerUse:
     Attributes:
         kept: completions that the filter let through.
         dropped: completions dropped, by reason.
+        worth: the part of their summed |advantage| that was learned from, by weight: 0 nothing, 1 as much as of own
+            ones; None if they had no advantage.
     """
 
     kept: int
     dropped: Mapping[str, int]
+    worth: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,4 +251,4 @@ def _uses(batch: Batch, reason_B: torch.Tensor, influence: Influence) -> dict[st
             counts["influence"] += 1
         else:
             counts[DropReason(reason).name.lower()] += 1
-    return {peer: PeerUse(kept[peer], counts) for peer, counts in dropped.items()}
+    return {peer: PeerUse(kept[peer], counts, influence.worth(peer)) for peer, counts in dropped.items()}

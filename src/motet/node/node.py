@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Generator as Steps
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,8 @@ class Node:
         deadline_s: longest wait for peers in a round, seconds.
         max_lag: None for lockstep, or the oldest round, counted back, that is still learned from.
         log_probs: how they travel.
+        full_batch: groups of its own that peers' groups must make up for, by what they were worth lately; what is
+            lacking the node samples for itself. 0: it never does.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a node, one by one
@@ -69,6 +72,7 @@ class Node:
         deadline_s: float,
         max_lag: int | None,
         log_probs: LogProbs = "compact",
+        full_batch: int = 0,
     ) -> None:
         self.name = name
         self.assignment = assignment
@@ -81,9 +85,10 @@ class Node:
         self.deadline_s = deadline_s
         self.max_lag = max_lag
         self.log_probs = log_probs
+        self.full_batch = full_batch
 
     def run_round(self, round: int) -> Steps[Phase, None, RoundReport]:
-        """One round: generate, publish, collect, admit, learn.
+        """One round: generate, publish, collect, admit, top up, learn.
 
         Pauses before each phase, so that whoever drives the node can show what it is about to do, or let the other
         nodes of this process publish first. A round without a foreign group is a normal round.
@@ -102,20 +107,27 @@ class Node:
             self.gate.note_own(own)
             verdicts = [self._admit(parcel, round) for parcel in parcels]
         foreign = [verdict.group for verdict in verdicts if verdict.group is not None]
+        with clock.time("top_up"):
+            own = own + self.production.more(round, lacking := self._lacking(own, foreign))
         yield Phase.LEARN
         with clock.time("learn"):
             step = self.learner.learn(own, foreign)
         unread = self._account(parcels, verdicts, step)
         for group in own:
             self.archive.append(group)
-        traffic = _traffic(own, payloads if self.exchange.peers() else [], parcels) | unread
+        traffic = _traffic(own[: len(payloads)], payloads if self.exchange.peers() else [], parcels) | unread
         traffic |= _admission(verdicts) | {"admission/quarantined": len(self.gate.conduct.quarantined(round))}
-        asks = self.assignment.plan(self.name, round)
+        asks = self.assignment.plan(self.name, round) + self.assignment.beyond(self.name, round, lacking)
         times = clock.metrics() | {"time/idle_s": self._idle_s(clock)}
         return RoundReport(round, {**step.metrics, **_production(asks, own), **traffic, **times})
 
     def _admit(self, parcel: Parcel, round: int) -> Verdict:
         return self.gate.admit(peer=parcel.peer, round=parcel.round, payload=parcel.payload, current_round=round)
+
+    def _lacking(self, own: Sequence[Group], foreign: Sequence[Group]) -> int:
+        """Groups that are missing to a full batch, if a peer's group counts by what the peer's were worth lately."""
+        worth = sum(self.ledger.account(group.peer).worth for group in foreign)
+        return max(0, self.full_batch - len(own) - math.floor(worth))
 
     def _idle_s(self, clock: _Clock) -> float:
         """The wait for peers, but for the part of it in which own completions were being sampled."""
@@ -135,7 +147,7 @@ class Node:
                 quarantined_until=verdict.quarantined_until,
             )
         for peer, use in step.uses.items():
-            self.ledger.record_use(peer, kept=use.kept, dropped=use.dropped)
+            self.ledger.record_use(peer, kept=use.kept, dropped=use.dropped, worth=use.worth)
         late = self.exchange.num_late()
         for peer, count in late.items():
             self.ledger.record_late(peer, count)

@@ -36,6 +36,14 @@ class Production(Protocol):
         """This node's groups of a round; rounds are asked for in order, each once."""
         ...
 
+    def more(self, round: int, num_groups: int) -> list[Group]:
+        """So many groups of this round on top of `groups`: for this node alone, from the weights of this moment.
+
+        Raises:
+            ValueError: where groups are sampled ahead of their round.
+        """
+        ...
+
     def sampling_s(self, since: float, until: float) -> float:
         """Seconds between two times of `perf_counter` in which groups were sampled beside the round."""
         ...
@@ -71,6 +79,11 @@ class OnTime:
         """See `Production.groups`."""
         asks = self._assignment.plan(self.sampler.name, round)
         return self.sampler.sample(asks, round=round, policy_step=self._policy_step())
+
+    def more(self, round: int, num_groups: int) -> list[Group]:
+        """See `Production.more`."""
+        asks = self._assignment.beyond(self.sampler.name, round, num_groups)
+        return self.sampler.sample(asks, round=round, policy_step=self._policy_step(), stream="sample more")
 
     def sampling_s(self, since: float, until: float) -> float:
         """None: sampling is a part of the round."""
@@ -135,6 +148,12 @@ class Ahead:
         if round + 1 < self._num_rounds:
             self._begin(round + 1)
         return groups
+
+    def more(self, round: int, num_groups: int) -> list[Group]:
+        """See `Production.more`."""
+        if num_groups:
+            raise ValueError(f"round {round}: {num_groups} groups more, from weights that are sampled from already")
+        return []
 
     def sampling_s(self, since: float, until: float) -> float:
         """See `Production.sampling_s`."""

@@ -46,10 +46,11 @@ class Sampler:
         self._temperature = temperature
         self.prompt_ids = prompt_encoder(policy.tokenizer, task)
 
-    def sample(self, asks: Sequence[Ask], *, round: int, policy_step: int) -> list[Group]:
+    def sample(self, asks: Sequence[Ask], *, round: int, policy_step: int, stream: str = "sample") -> list[Group]:
         """Groups of scored completions, in the order of `asks`.
 
-        Completions that the task could not score are left out, and groups without any left too.
+        Completions that the task could not score are left out, and groups without any left too. Calls of one round
+        need different streams of random numbers.
         """
         if not asks:
             return []
@@ -58,7 +59,7 @@ class Sampler:
             num_completions=[ask.num_completions for ask in asks],
             max_new_tokens=self._max_new_tokens,
             temperature=self._temperature,
-            seed=derived_seed(self._seed, "sample", self.name, round),
+            seed=derived_seed(self._seed, stream, self.name, round),
         )
         info = SamplerInfo(self._policy.label, policy_step, self._temperature, self._policy.tokenizer.fingerprint)
         groups = []

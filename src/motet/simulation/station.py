@@ -24,7 +24,7 @@ from motet.tasks import Task, faults_of
 
 EVALUATE: Final = "evaluate"
 _IDENTITY_PROMPTS = 64
-_PHASES: Final = ("generate", "publish", "wait", "admit", "learn", "evaluate")
+_PHASES: Final = ("generate", "publish", "wait", "admit", "top_up", "learn", "evaluate")
 # A checkpoint is our own file: whatever was sampled must be readable.
 _LIMITS = WireLimits(max_payload_bytes=2**32, max_group_size=2**20, max_completion_tokens=2**32, max_name_bytes=2**16)
 

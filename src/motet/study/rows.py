@@ -14,7 +14,7 @@ from motet.errors import UsageError
 from motet.journal import RunDir, read_jsonl
 
 SPLITS: Final = ("test", "ood")
-_WORK: Final = ("generate", "publish", "admit", "learn")
+_WORK: Final = ("generate", "publish", "admit", "top_up", "learn")
 _VERSION: Final = 1
 
 

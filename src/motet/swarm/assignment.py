@@ -98,6 +98,21 @@ class Assignment:
         """
         return tuple(Ask(prompt_id, share) for prompt_id, share in self._share(peer, round).items())
 
+    def beyond(self, peer: str, round: int, num_prompts: int) -> tuple[Ask, ...]:
+        """So many prompts with whole groups on top of what a node generates in a round: the next of its drawing.
+
+        Raises:
+            ValueError: under horizontal collaboration, where nobody draws prompts of their own.
+        """
+        if num_prompts == 0:
+            return ()
+        if self._collaboration != "vertical":
+            raise ValueError("there are prompts of one's own under vertical collaboration only")
+        planned = len(self._share(peer, round))
+        most = min(planned + num_prompts, self._num_train_prompts)
+        drawn = self._draw(f"vertical\n{self._seed}\n{peer}\n{round}", most)[planned:]
+        return tuple(Ask(prompt_id, self._group_size) for prompt_id in drawn)
+
     def expected(self, peer: str, round: int, prompt_id: str) -> int:
         """How many completions of a prompt the peer was given in the round; 0 if none, or if it is no member."""
         return self._share(peer, round).get(prompt_id, 0) if self._is_open or peer in self._rank else 0

@@ -11,6 +11,7 @@ OTHERS = "(others)"
 """Account of those for whom there is no room any more."""
 _MOST_ACCOUNTS = 4096
 _LONGEST_NAME = 64
+_WORTH_OVER_ROUNDS = 5
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class PeerAccount:
         reward_mismatches: claimed rewards that differed from those scored here.
         kept: completions that were learned from.
         dropped: completions of accepted groups that were not learned from, by reason.
+        worth: how much of its completions' advantage was learned from lately: 0 nothing, 1 as much as of own ones.
         strikes: all strikes that the gate counted, forgotten ones too.
         quarantines: how often it was quarantined.
         quarantined_until: first round in which it is heard again, at the latest verdict; None if it was heard then.
@@ -42,6 +44,7 @@ class PeerAccount:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    worth: float = 0.0
     strikes: float = 0.0
     quarantines: int = 0
     quarantined_until: int | None = None
@@ -113,9 +116,18 @@ class Ledger:
         else:
             account.rejected[reason] += 1
 
-    def record_use(self, peer: str, *, kept: int, dropped: Mapping[str, int]) -> None:
-        """Count the completions of a step: those learned from, and those dropped by reason."""
+    def record_use(self, peer: str, *, kept: int, dropped: Mapping[str, int], worth: float | None = None) -> None:
+        """Count the completions of a step: those learned from, and those dropped by reason.
+
+        Args:
+            peer: who sent them.
+            kept: how many were learned from.
+            dropped: how many were not, by reason.
+            worth: what they were worth in this step, 0 to 1; None if it cannot be said.
+        """
         account = self.account(peer)
+        if worth is not None:
+            account.worth += (worth - account.worth) / _WORTH_OVER_ROUNDS
         account.kept += kept
         account.dropped.update(dropped)
 

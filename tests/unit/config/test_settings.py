@@ -52,6 +52,7 @@ SETTINGS = [
     "rollout.max_new_tokens",
     "rollout.temperature",
     "rollout.truncated",
+    "rollout.top_up",
     "rollout.ahead",
     "method.name",
     "method.weights",

@@ -79,6 +79,7 @@ NAMES = [
     "time/idle_share",
     "time/learn_s",
     "time/publish_s",
+    "time/top_up_s",
     "time/wait_s",
     "weight/capped_share",
     "weight/effective_sample_size",

@@ -236,3 +236,37 @@ def test_completions_that_cannot_be_scored_are_left_out_and_counted(pair, tmp_pa
     scored = [rollout for group in read_archive(tmp_path / "archives1" / "ann.motet") for rollout in group.rollouts]
     assert report.metrics["own/completions"] == 12
     assert report.metrics["own/unscored"] == 12 - len(scored) > 0
+
+
+def test_what_peers_are_not_worth_is_sampled_for_oneself(pair):
+    _, ann, bob = pair(rollout={"prompts_per_round": 6, "top_up": True})
+    publish_only(bob, 0)
+    _, report = drive(ann, 0)
+    assert report.metrics["own/groups"] == 6  # nothing is known of bob yet: as many as alone
+    assert report.metrics["own/completions"] == 6 * 4
+    assert report.metrics["external/groups"] == 3
+    ann.ledger.account("bob").worth = 0.7
+    publish_only(bob, 1)
+    assert drive(ann, 1)[1].metrics["own/groups"] == 4  # 3 groups at 0.7 count as 2
+    ann.ledger.account("bob").worth = 1.0
+    publish_only(bob, 2)
+    assert drive(ann, 2)[1].metrics["own/groups"] == 3
+
+
+def test_what_is_sampled_on_top_stays_at_home_and_is_archived(pair, tmp_path):
+    _, ann, bob = pair(rollout={"prompts_per_round": 6, "top_up": True})
+    steps = publish_only(ann, 0)
+    sent = bob.exchange.collect(0, deadline_s=1, max_lag=None)
+    for _ in steps:
+        pass
+    archived = list(read_archive(tmp_path / "archives1" / "ann.motet"))
+    assert len(sent) == 3
+    assert len(archived) == len({group.prompt_id for group in archived}) == 6
+
+
+def test_a_peers_worth_is_the_part_of_its_advantage_that_counts(pair):
+    _, ann, bob = pair(rollout={"prompts_per_round": 12, "group_size": 8})
+    publish_only(bob, 0)
+    drive(ann, 0)
+    whole = ann.ledger.account("bob").worth * 5
+    assert 0.2 < whole < 0.6  # "either" keeps what is better than its group: half of the advantage, weighed

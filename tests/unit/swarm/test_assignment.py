@@ -156,3 +156,18 @@ def test_an_open_swarm_forgets_shares_of_names_that_nobody_has():
         assignment.expected(f"made-up-{number}", number, "train/0")
     assert len(assignment._shares) <= 2048
     assert assignment.plan("ann", 0) == before
+
+
+def test_beyond_the_plan_come_the_next_prompts_of_the_same_drawing():
+    small = Assignment(7, ["ann", "bob"], 6, 4, num_train_prompts=100)
+    large = Assignment(7, ["ann", "bob"], 16, 4, num_train_prompts=100)
+    assert small.plan("ann", 3) + small.beyond("ann", 3, 5) == large.plan("ann", 3)
+    assert small.beyond("ann", 3, 0) == ()
+    few = Assignment(7, ["ann", "bob"], 6, 4, num_train_prompts=7)
+    assert len(few.beyond("ann", 3, 50)) == 4  # the task has no more
+
+
+def test_under_horizontal_collaboration_nobody_has_prompts_beyond_the_plan():
+    shared = Assignment(7, ["ann", "bob"], 6, 4, num_train_prompts=100, collaboration="horizontal")
+    with pytest.raises(ValueError, match="vertical"):
+        shared.beyond("ann", 0, 1)

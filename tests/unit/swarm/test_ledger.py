@@ -155,3 +155,12 @@ def test_a_verdict_is_accepted_or_has_a_reason(accepted, reason):
 def test_damaged_accounts_are_refused(counts):
     with pytest.raises(ValueError, match="account of 'bob'"):
         Ledger.from_dict({"bob": counts})
+
+
+def test_worth_follows_what_was_learned_from_and_begins_at_nothing():
+    ledger = Ledger()
+    assert ledger.account("bob").worth == 0
+    for worth in (1.0, None, 0.5):
+        ledger.record_use("bob", kept=1, dropped={}, worth=worth)
+    assert ledger.account("bob").worth == pytest.approx(0.2 + (0.5 - 0.2) / 5)
+    assert Ledger.from_dict(ledger.to_dict()).account("bob").worth == ledger.account("bob").worth
