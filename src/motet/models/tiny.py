@@ -1,6 +1,12 @@
-"""The tiny models that come with the package: two decoders of different size and habits, one character tokenizer.
+"""The tiny models that come with the package: decoders of different size and habits, one character tokenizer.
 
-Both were pre-trained on running sums by `scripts/pretrain_tiny.py`, to be right in about a third of their samples.
+All were pre-trained on running sums by `scripts/pretrain_tiny.py`, to be right in about a third of their samples:
+
+    tiny:small    74k parameters; more often wrong the longer the sum, off by one
+    tiny:large    454k; more often wrong the shorter the sum, off by one or by ten
+    tiny:short    168k; good at 3 and 4 terms, bad at 5 and 6, off by up to three
+    tiny:long     168k; bad at 3 and 4 terms, good at 5 and 6, off by about ten
+    tiny:direct   95k; writes the sum without partial sums, and guesses where there are 6 terms or more
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from motet.errors import UsageError
 _FOLDER = Path(__file__).parent / "tiny_weights"
 
 TINY_MODELS: Mapping[str, Path] = MappingProxyType(
-    {"tiny:small": _FOLDER / "small", "tiny:large": _FOLDER / "large"},
+    {f"tiny:{name}": _FOLDER / name for name in ("small", "large", "short", "long", "direct")},
 )
 """Name in a run file -> Hugging Face folder (config, safetensors, tokenizer)."""
 

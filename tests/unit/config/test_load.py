@@ -258,8 +258,8 @@ def test_one_mistake_gives_one_line(path: Path, content: str, line: str) -> None
     [
         (
             "name = 'a'",
-            'run.toml:2  node.a.model: missing; "tiny:small", "tiny:large", "pypi:<package>", a GGUF file, '
-            "or the folder or hub name of a language model",
+            'run.toml:2  node.a.model: missing; "tiny:small", "tiny:large", "tiny:short", "tiny:long", '
+            '"tiny:direct", "pypi:<package>", a GGUF file, or the folder or hub name of a language model',
         ),
         ("name = 'a'\nmodle = 'm'", "run.toml:4  node.a.modle: unknown; did you mean node.a.model?"),
         (

@@ -11,7 +11,7 @@ ENTRIES: Final = {
         "unknown tiny model",
         "node.model begins with tiny: and names none of the models that come with motet.",
         "It is mistyped.",
-        'Use "tiny:small" or "tiny:large".',
+        'Use "tiny:small", "tiny:large", "tiny:short", "tiny:long" or "tiny:direct".',
     ),
     "E-MODEL-02": Entry(
         "model cannot be loaded",
