@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hostile import ATTACKS, Target
-from zenoh_node import wait_until
+from patience import wait_until
 
 from motet.records import Group, WireLimits, decode_group
 from motet.swarm.assignment import Assignment

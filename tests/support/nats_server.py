@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,11 +22,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from patience import wait_until
 
 from motet.swarm.engines.links import Answer, Inbox
 from motet.swarm.engines.nats_link import NatsLink
 
-START_TIMEOUT_S = 30.0
+RUN = "0a" * 16
+FETCH_S = 20.0
 
 
 def nats_server_binary() -> Path | None:
@@ -48,23 +49,17 @@ def why_no_nats() -> str | None:
     return None
 
 
+def nats_marks() -> list[pytest.MarkDecorator]:
+    """Of a module that needs a server."""
+    reason = why_no_nats()
+    return [pytest.mark.network, pytest.mark.slow, pytest.mark.skipif(reason is not None, reason=str(reason))]
+
+
 def free_port() -> int:
     """A port of the loopback that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_until(condition: Callable[[], object], *, timeout_s: float = 30.0) -> None:
-    """Wait for a condition that nothing announces.
-
-    Raises:
-        AssertionError: it did not come about.
-    """
-    until_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until_s, "what was waited for did not come about"
-        time.sleep(0.01)
 
 
 class NatsServer:
@@ -117,7 +112,7 @@ class NatsServer:
             [str(binary), "-c", str(self._config), "-l", str(self.log)], stdin=subprocess.DEVNULL
         )
         if wait:
-            wait_until(self._is_ready, timeout_s=START_TIMEOUT_S)
+            wait_until(self._is_ready, "the server is ready")
 
     def freeze(self) -> None:
         """Stop it without ending it."""
@@ -201,7 +196,7 @@ class NatsLinks:
         run_id_hex: of the run.
     """
 
-    def __init__(self, server: NatsServer, run_id_hex: str = "0a" * 16) -> None:
+    def __init__(self, server: NatsServer, run_id_hex: str = RUN) -> None:
         self._server = server
         self._run_id_hex = run_id_hex
         self._links: list[NatsLink] = []

@@ -12,15 +12,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from patience import PATIENCE_S, wait_until
+
 from motet.journal import RunDir, read_jsonl
 from motet.journal.peers import PeerStatus, SwarmStatus, read_status, status_path
 
-PATIENCE_S = 240.0
 ENDLESS = 1_000_000
 
 RUN_FILE = """
@@ -46,15 +46,6 @@ final_num_prompts = 2
 transport = "zenoh"
 deadline_s = {deadline_s}
 """
-
-
-def wait_until(condition: Callable[[], Any], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> Any:
-    """Look until something is so, and give what the look gave; an assertion if it does not come about."""
-    until_s = time.monotonic() + patience_s
-    while not (found := condition()):
-        assert time.monotonic() < until_s, f"never: {what if isinstance(what, str) else what()}"
-        time.sleep(0.05)
-    return found
 
 
 class Program:

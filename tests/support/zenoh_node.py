@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
+from patience import wait_until
+
 DEADLINE_S = 40.0
 
 
@@ -73,14 +75,6 @@ class Program:
         self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
-
-
-def wait_until(condition: Any, what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Poll a condition until it holds; an assertion after the deadline."""
-    ends = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < ends, f"never: {what}"
-        time.sleep(0.05)
 
 
 class _Node:

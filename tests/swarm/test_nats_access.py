@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nats_server import NatsLinks, NatsServer, Received, answers, permissions, wait_until, why_no_nats
+from nats_server import (
+    FETCH_S,
+    NatsLinks,
+    NatsServer,
+    Received,
+    answers,
+    nats_marks,
+    permissions,
+)
+from patience import wait_until
 
 from motet.errors import SwarmUnreachable
 from motet.swarm.identity.certificates import create_ca, issue_leaf
 
-REASON = why_no_nats()
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.slow,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-]
-
-RUN = "0a" * 16
-FETCH_S = 20.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with NatsServer(tmp_path / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def links(server: NatsServer) -> Iterator[NatsLinks]:
-    with NatsLinks(server, RUN) as links:
-        yield links
+pytestmark = nats_marks()
 
 
 def _tls_server(folder: Path, ca: Path, *, users: str = "", **options: object) -> NatsServer:

@@ -8,22 +8,26 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from nats_server import NatsLinks, NatsServer, Received, answers, free_port, permissions, wait_until, why_no_nats
+from nats_server import (
+    FETCH_S,
+    NatsLinks,
+    NatsServer,
+    Received,
+    answers,
+    free_port,
+    nats_marks,
+    permissions,
+)
+from patience import wait_until
 
 from motet.errors import SwarmUnreachable
 from motet.swarm.engines.nats_link import NatsLink
 from motet.swarm.identity.certificates import create_ca, issue_leaf
 
-REASON = why_no_nats()
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.slow,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-]
+pytestmark = nats_marks()
 
 DOCS = Path(__file__).parents[2] / "docs" / "nats.md"
 CONFIGS: dict[str, str] = dict(re.findall(r"```conf\n# (\S+)\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL))
-FETCH_S = 20.0
 
 
 class Site:
@@ -83,7 +87,7 @@ def open_in_the_end(link: NatsLink, got: Received) -> NatsLink:
             return False
         return True
 
-    wait_until(is_open, timeout_s=120)
+    wait_until(is_open)
     return link
 
 
@@ -154,7 +158,7 @@ def test_three_servers_of_which_one_dies(site: Site) -> None:
     wait_until(lambda: ann.fault() is None and [one.address for one in ann.neighbours()] not in ([], [mine]))
     ann.send("roll/ann/1", b"after")
     wait_until(lambda: bob_got.under("roll/ann/1"))
-    wait_until(lambda: bob.fetch("roll/ann/1", timeout_s=FETCH_S) == [b"after"], timeout_s=60)
+    wait_until(lambda: bob.fetch("roll/ann/1", timeout_s=FETCH_S) == [b"after"])
     assert bob.fetch("roll/ann/0", timeout_s=FETCH_S) == [b"before"], "it is kept by more than one server"
 
 
@@ -177,5 +181,5 @@ def test_a_leaf_at_each_site(site: Site) -> None:
     wait_until(lambda: got["cid"].under("roll/bob/1"))
     assert cid.fault() is None
     hub.start()
-    wait_until(lambda: cid.fetch("roll/ann/0", timeout_s=FETCH_S) == [b"ann"], timeout_s=60)
-    wait_until(lambda: cid.fetch("roll/bob/1", timeout_s=FETCH_S) == [b"on the site"], timeout_s=60)
+    wait_until(lambda: cid.fetch("roll/ann/0", timeout_s=FETCH_S) == [b"ann"])
+    wait_until(lambda: cid.fetch("roll/bob/1", timeout_s=FETCH_S) == [b"on the site"])

@@ -8,35 +8,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nats_server import NatsLinks, NatsServer, Received, answers, deaf, wait_until, why_no_nats
+from nats_server import (
+    FETCH_S,
+    RUN,
+    NatsLinks,
+    NatsServer,
+    Received,
+    answers,
+    deaf,
+    nats_marks,
+)
+from patience import wait_until
 
 from motet.errors import SwarmUnreachable
 
-REASON = why_no_nats()
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.slow,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-]
-
-RUN = "0a" * 16
-FETCH_S = 20.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with NatsServer(tmp_path / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def links(server: NatsServer) -> Iterator[NatsLinks]:
-    with NatsLinks(server, RUN) as links:
-        yield links
+pytestmark = nats_marks()
 
 
 def test_a_server_that_is_killed_and_restarted_keeps_the_history_and_delivery_resumes(
@@ -95,7 +84,7 @@ def test_a_frozen_server_is_a_fault_and_nothing_hangs(server: NatsServer, links:
             ann.send("roll/ann/0", bytes(900_000))
         assert ann.fetch("roll/bob/0", timeout_s=0.5) == []
         assert time.monotonic() - started_s < 10
-        wait_until(lambda: ann.fault() is not None, timeout_s=60)
+        wait_until(lambda: ann.fault() is not None)
         late = links.make("late", open_timeout_s=1.0)
         with pytest.raises(SwarmUnreachable, match="no answer"):
             late.open(inbox=deaf, answer=answers(), pushed=True)
@@ -105,7 +94,7 @@ def test_a_frozen_server_is_a_fault_and_nothing_hangs(server: NatsServer, links:
     finally:
         server.thaw()
     ann.open(inbox=deaf, answer=answers(), pushed=True)
-    wait_until(lambda: ann.send("roll/ann/1", b"again") or got.under("roll/ann/1"), timeout_s=60)
+    wait_until(lambda: ann.send("roll/ann/1", b"again") or got.under("roll/ann/1"))
     assert bob.fault() is None
 
 

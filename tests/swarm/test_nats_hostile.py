@@ -7,35 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from nats_server import NatsLinks, NatsServer, Received, answers, deaf, wait_until, why_no_nats
+from nats_server import (
+    FETCH_S,
+    RUN,
+    NatsLinks,
+    NatsServer,
+    Received,
+    answers,
+    deaf,
+    nats_marks,
+)
+from patience import wait_until
 
 from motet.errors import SwarmUnreachable
 from motet.swarm.engines.nats_link import NatsLink
 
-REASON = why_no_nats()
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.slow,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-]
-
-RUN = "0a" * 16
-FETCH_S = 20.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    with NatsServer(tmp_path / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def links(server: NatsServer) -> Iterator[NatsLinks]:
-    with NatsLinks(server, RUN) as links:
-        yield links
+pytestmark = nats_marks()
 
 
 class Stranger:
@@ -164,7 +153,7 @@ def test_streams_that_somebody_deletes_come_back(links: NatsLinks, stranger: Str
     for stream in (f"motet_{RUN}", f"motet_{RUN}_beats"):
         assert b'"success":true' in stranger.ask(f"$JS.API.STREAM.DELETE.{stream}", b"")
     ann.send("roll/ann/0", b"kept")
-    wait_until(lambda: bob.fetch("roll/ann/0", timeout_s=FETCH_S) == [b"kept"], timeout_s=60)
+    wait_until(lambda: bob.fetch("roll/ann/0", timeout_s=FETCH_S) == [b"kept"])
 
 
 def test_nobody_can_wipe_the_history(links: NatsLinks, stranger: Stranger) -> None:

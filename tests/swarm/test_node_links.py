@@ -6,7 +6,8 @@ import os
 import shutil
 
 import pytest
-from node_process import Ground, wait_until
+from node_process import Ground
+from patience import wait_until
 from zenoh_links import free_port
 
 from motet.journal import read_jsonl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from statistics import fmean
 
 import pytest
 from node_process import Ground
@@ -44,9 +45,13 @@ def play(path, *, kill_at=None):
 def test_a_node_that_was_killed_ends_with_the_accuracy_of_one_that_was_not(tmp_path):
     whole = play(tmp_path / "whole")
     killed = play(tmp_path / "killed", kill_at=10)
-    for name in NAMES:
-        difference = whole[name]["value"] - killed[name]["value"]
-        assert abs(difference) <= 3 * math.hypot(whole[name]["se"], killed[name]["se"]), (whole, killed)
+    differences = [killed[name]["value"] - whole[name]["value"] for name in NAMES]
+    # Of independent examinations. Both have the same prompts, so the true errors are smaller. One difference in three
+    # is larger than its error though nothing is lost, so no single node can be held to that.
+    errors = [math.hypot(whole[name]["se"], killed[name]["se"]) for name in NAMES]
+    for difference, error in zip(differences, errors, strict=True):
+        assert abs(difference) <= 3 * error, (whole, killed)
+    assert abs(fmean(differences)) <= 2 * fmean(errors), (whole, killed)  # as if all erred alike; they do not quite
 
 
 def test_a_node_holds_no_more_memory_the_longer_it_runs(tmp_path):

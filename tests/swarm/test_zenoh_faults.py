@@ -11,8 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 from hosts import lan, why_no_hosts
+from patience import wait_until
 from zenoh_links import free_port
-from zenoh_node import Program, wait_until
+from zenoh_node import Program
 
 from motet.swarm.identity.certificates import create_ca, issue_leaf
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from motet.cli.options import add_dry_run, add_json, add_run_file, add_set, write_results
 from motet.cli.swarm import print_end
 from motet.config import RunFile, dump_run_file, load_run_file
 from motet.journal import RunDir
+
+if TYPE_CHECKING:
+    from motet.simulation import Observer, Outcome
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,25 +67,14 @@ def node_dir(run_file: RunFile, name: str) -> Path:
 
 
 def _train(run_file: RunFile, name: str, *, clean: bool) -> RunDir:
-    from motet.cli.claim import claimed, remove_run
-    from motet.cli.progress import make_progress
-    from motet.cli.stopping import StopAfterRound
+    from motet.cli.training import train
 
     path = node_dir(run_file, name)
-    with claimed(path), StopAfterRound() as stop:
-        if clean:
-            remove_run(path)
-        run_dir = RunDir(path)
-        done_before = run_dir.summary.exists()
-        with make_progress(run_dir) as progress:
-            from motet.node import seat_of  # takes seconds, in which something should be seen
-            from motet.simulation.member import run_member
 
-            outcome = run_member(seat_of(run_file, name), path, observer=progress, should_stop=lambda: stop.asked)
-        if done_before:
-            print(f"{path} was finished before; --clean deletes it and trains anew", file=sys.stderr)
-        if not outcome.finished:
-            stop.raise_stopped(
-                f"after round {outcome.rounds_done} of {run_file.run.rounds}; the same command resumes from there"
-            )
-    return run_dir
+    def play(observer: Observer, should_stop: Callable[[], bool]) -> Outcome:
+        from motet.node import seat_of
+        from motet.simulation.member import run_member
+
+        return run_member(seat_of(run_file, name), path, observer=observer, should_stop=should_stop)
+
+    return train(path, run_file.run.rounds, play, clean=clean)

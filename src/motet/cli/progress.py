@@ -238,6 +238,8 @@ def rounds_done_in(row: Mapping[str, object]) -> int:
 
 def _told(event: Event) -> str:
     """What happened, with whom it is about."""
+    if event.kind == "refused":
+        return f"from {'nobody known' if event.peer == '?' else event.peer}: {event.text}"
     return f"{event.peer} {event.text}" if event.peer else event.text
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from motet.cli.options import add_dry_run, add_json, add_run_file, add_set, write_results
 from motet.config import RunFile, dump_run_file, load_run_file
 from motet.journal import RunDir, read_jsonl
+
+if TYPE_CHECKING:
+    from motet.simulation import Observer, Outcome
 
 _WORDS: Final = {
     "test": "held-out",
@@ -49,31 +53,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(run_file: RunFile, *, clean: bool) -> RunDir:
-    from motet.cli.claim import claimed, remove_run
-    from motet.cli.observers import Several
-    from motet.cli.progress import make_progress
-    from motet.cli.stopping import StopAfterRound
+    from motet.cli.training import train
     from motet.integrations import make_trackers
 
-    path = Path(run_file.run.dir) / run_file.run.name
-    trackers = make_trackers(run_file.run.trackers, path, run_file.run.name, run_file.model_dump(exclude_none=True))
-    with claimed(path), StopAfterRound() as stop:
-        if clean:
-            remove_run(path)
-        run_dir = RunDir(path)
-        done_before = run_dir.summary.exists()
-        with make_progress(run_dir) as progress, trackers:
-            from motet.simulation import run_swarm  # takes seconds, in which something should be seen
+    def play(observer: Observer, should_stop: Callable[[], bool]) -> Outcome:
+        from motet.simulation import run_swarm
 
-            observer = Several(progress, trackers) if run_file.run.trackers else progress
-            outcome = run_swarm(run_file, observer=observer, should_stop=lambda: stop.asked)
-        if done_before:
-            print(f"{path} was finished before; --clean deletes it and trains anew", file=sys.stderr)
-        if not outcome.finished:
-            stop.raise_stopped(
-                f"after round {outcome.rounds_done} of {run_file.run.rounds}; the same command resumes from there"
-            )
-    return run_dir
+        return run_swarm(run_file, observer=observer, should_stop=should_stop)
+
+    run = run_file.run
+    path = Path(run.dir) / run.name
+    settings = run_file.model_dump(exclude_none=True)
+    trackers = make_trackers(run.trackers, path, run.name, settings) if run.trackers else None
+    return train(path, run.rounds, play, clean=clean, trackers=trackers)
 
 
 def print_end(summary: dict[str, object], run_dir: RunDir) -> None:

@@ -78,7 +78,8 @@ class SwarmStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         neighbours: connections of the link that stand; None if the engine does not say.
         bytes_in: received from all, refused messages included.
         bytes_out: sent.
-        dropped: own messages that were not sent because the link was full or down.
+        dropped: messages lost at this node: not sent because the link was full, down or forbade them, or not taken in.
+        dropped_by: the same by reason.
         repairs: groups that were fetched because they had not come by themselves.
         refused: messages that no known peer sent, by reason.
         peers: everybody but the node itself.
@@ -104,6 +105,7 @@ class SwarmStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     bytes_in: int = 0
     bytes_out: int = 0
     dropped: int = 0
+    dropped_by: dict[str, int] = {}
     repairs: int = 0
     refused: dict[str, int] = {}
     peers: list[PeerStatus] = []

@@ -75,6 +75,10 @@ class Link(Protocol):
         """Why the link does not work, in a few words for people; None while it does."""
         ...
 
+    def dropped(self) -> dict[str, int]:
+        """Messages lost at this end since the link was made, by reason. Reasons are the engine's own."""
+        ...
+
     def close(self) -> None:
         """Disconnect. Harmless when repeated."""
         ...

@@ -273,6 +273,10 @@ class MemoryLink:
         """What `MemoryNet.break_link` said; None while all is well."""
         return self._fault
 
+    def dropped(self) -> dict[str, int]:
+        """Nothing: what is lost is lost in the net."""
+        return {}
+
     def close(self) -> None:
         """Take part no more. Harmless when repeated."""
         self._net.detach(self)

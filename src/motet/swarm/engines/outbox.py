@@ -31,6 +31,7 @@ class Outbox:
         self._num_bytes = 0
         self._changed = threading.Condition()
         self._is_closed = False
+        self.num_dropped = 0
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -50,6 +51,7 @@ class Outbox:
                 self._num_bytes > self._max_bytes or len(self._waiting) > self._max_messages
             ):
                 self._num_bytes -= len(self._waiting.popleft()[1])
+                self.num_dropped += 1
             self._changed.notify()
 
     def close(self) -> None:
@@ -59,6 +61,7 @@ class Outbox:
             self._changed.notify()
         self._thread.join(_PATIENCE_S)
         with self._changed:
+            self.num_dropped += len(self._waiting)
             self._waiting.clear()
 
     def _work(self) -> None:

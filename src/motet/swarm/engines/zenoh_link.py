@@ -16,6 +16,7 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,6 +111,7 @@ class ZenohLink:
         self._expected: tuple[Address, ...] = ()
         self._cut_off_since: float | None = None
         self._outboxes: dict[str, Outbox] = {}
+        self._dropped: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
     def open(self, *, inbox: Inbox, answer: Answer, pushed: bool) -> None:
@@ -126,7 +128,7 @@ class ZenohLink:
         remote = zenoh.Locality.REMOTE
         self._outboxes = {
             "quick": Outbox("zenoh-beats", self._put_quick, max_bytes=1_000_000, max_messages=4),
-            "bulk": Outbox("zenoh-rounds", self._put_bulk, max_bytes=_MAX_BYTES_OUT, max_messages=_MAX_ROUNDS_WAITING),
+            "bulk": Outbox("zenoh-rounds", self._put, max_bytes=_MAX_BYTES_OUT, max_messages=_MAX_ROUNDS_WAITING),
         }
         kinds = {"beat/*": _MAX_BEATS_WAITING, "card/*": _MAX_ROUNDS_WAITING}
         if pushed:
@@ -144,7 +146,9 @@ class ZenohLink:
     def send(self, topic: str, message: bytes) -> None:
         """Hand a message to the thread that sends its kind. Without a session it is dropped."""
         outbox = self._outboxes.get("bulk" if topic.startswith("roll/") else "quick")
-        if outbox is not None and len(message) <= self._max_message_bytes:
+        if outbox is None or len(message) > self._max_message_bytes:
+            self._dropped["closed" if outbox is None else "too_large"] += 1
+        else:
             outbox.put(topic, bytes(message))
 
     def fetch(self, topic: str, *, timeout_s: float) -> list[bytes]:
@@ -166,10 +170,9 @@ class ZenohLink:
                 allowed_destination=zenoh.Locality.REMOTE,
             )
             for reply in replies:
-                if reply.ok is None:
-                    continue
-                messages.append(reply.ok.payload.to_bytes())
-                num_bytes += len(messages[-1])
+                if reply.ok is not None:
+                    messages.append(reply.ok.payload.to_bytes())
+                    num_bytes += len(messages[-1])
                 if num_bytes > _MAX_BYTES_FETCHED:
                     break
         return messages
@@ -184,9 +187,8 @@ class ZenohLink:
         session = self._session
         if session is None or session.is_closed():
             return "the session is closed"
-        if not all(thread.is_alive() for thread in self._threads):
-            return "a thread of the link has ended"
-        if not all(outbox.is_alive for outbox in self._outboxes.values()):
+        outboxes = self._outboxes.values()
+        if not (all(thread.is_alive() for thread in self._threads) and all(outbox.is_alive for outbox in outboxes)):
             return "a thread of the link has ended"
         if self._mode == "peer" and _sees_relay(session):
             return "a relay is there now, and needs a connection of another kind"
@@ -200,11 +202,17 @@ class ZenohLink:
             return None
         return f"no connection to {', '.join(map(str, self._expected))}"
 
+    def dropped(self) -> dict[str, int]:
+        """Messages not sent so far, by reason: outbox_full, too_large, closed. What zenoh drops it does not say."""
+        full = sum(outbox.num_dropped for outbox in self._outboxes.values())
+        return dict(+(self._dropped + Counter(outbox_full=full)))
+
     def close(self) -> None:
         """Disconnect. Harmless when repeated."""
         outboxes, self._outboxes = self._outboxes, {}
         for outbox in outboxes.values():
             outbox.close()
+            self._dropped["outbox_full"] += outbox.num_dropped
         session, self._session = self._session, None
         threads, self._threads = self._threads, []
         if session is not None:
@@ -305,9 +313,6 @@ class ZenohLink:
     def _put_quick(self, topic: str, message: bytes) -> None:
         zenoh = import_zenoh()
         self._put(topic, message, priority=zenoh.Priority.INTERACTIVE_HIGH, express=True)
-
-    def _put_bulk(self, topic: str, message: bytes) -> None:
-        self._put(topic, message)
 
     def _put(self, topic: str, message: bytes, **options: Any) -> None:
         session, zenoh = self._session, import_zenoh()

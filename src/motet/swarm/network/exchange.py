@@ -80,7 +80,7 @@ class NetworkExchange:
         self._publisher = Publisher(sealer, options)
         self._arrivals = Arrivals(self._known.refusals, max_message_bytes=options.max_message_bytes)
         self._reception = Reception(
-            self._identity, self._known, options, clock, on_newcomer=self._hasten, on_other_run=self._want_card
+            sealer, self._known, options, clock, on_newcomer=self._hasten, on_other_run=self._want_card
         )
         self._fetcher = Fetcher(link, self._reception, self._known, options, clock)
         self._housekeeper = Housekeeper(sealer, self._known, self._publisher, self._arrivals, link, options, clock)
@@ -155,7 +155,7 @@ class NetworkExchange:
         self._drive()
 
     def swarm_round(self) -> int | None:
-        """The round that the median live peer has published; None if nobody has, or nobody is there.
+        """The round that the swarm has reached; None if nobody has published, or too few are there to say.
 
         A minority cannot move it. One peer alone is believed so far as a message of it was verified.
         """
@@ -255,6 +255,7 @@ class NetworkExchange:
             now_s=self._clock.monotonic_s(),
             waits=self._waiting.since,
             link=(house.link_fault, neighbours),
+            link_dropped=self._link.dropped(),
             num_bytes=(self._arrivals.num_bytes_in + self._fetcher.num_bytes_in, self._bytes_out + house.num_bytes_out),
         )
 

@@ -93,8 +93,11 @@ class Housekeeper:
         return min(max(self._next_beat_s - self._clock.monotonic_s(), 0.0), _LONGEST_TICK_S)
 
     def beat(self, *, is_last: bool = False) -> None:
-        """Send a heartbeat; not if another process has the name, which must not be taken for ended."""
-        if self._known.is_double:
+        """Send a heartbeat; if another process has the name, which must not be taken for ended, only the last one.
+
+        That one tells the other process of this one, and those who have heard this one that it was not to be.
+        """
+        if self._known.is_double and not is_last:
             return
         known, held = self._known, self._publisher.held()
         with known.changed:

@@ -130,7 +130,7 @@ class Knowledge:
         return next(((name, self.differences[name]) for name in there if name in self.differences), None)
 
     def swarm_round(self) -> int | None:
-        """The round that the median live peer has published; see `Membership.swarm_round`."""
+        """The round that the swarm has reached; see `Membership.swarm_round`."""
         return self.membership.swarm_round(
             self._clock.monotonic_s(), num_rounds=self._options.num_rounds, verified_round=self.shelf.verified_round
         )
@@ -148,12 +148,8 @@ class Knowledge:
             self.shelf.forget_before(self.oldest())
 
     def oldest(self) -> int:
-        """Messages for rounds before this one are refused."""
+        """Messages for rounds before this one are late."""
         return max(self.current - (self._max_lag or 0) - self._options.keep_rounds, 0)
-
-    def is_in_window(self, round: int) -> bool:
-        """True if messages for the round are taken in."""
-        return self.oldest() <= round < self._options.num_rounds
 
     def _is_done(self, peer: Peer, round: int) -> bool:
         if peer.round < round:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import median_low
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -20,6 +19,8 @@ UNDECIDED: Final = -1
 MAX_REFUSED: Final = 16
 MARK_BYTES: Final = 8
 _PEERS_PER_SECOND: Final = 64
+_MAX_EARLIER: Final = 4
+_LARGEST: Final = 2**63 - 1
 Mark = Annotated[bytes, msgspec.Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Round = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
@@ -98,6 +99,7 @@ class Peer:
         is_same_run: its card is ours.
         has_left: it said so.
         is_silent: its silence has been told.
+        earlier: number of the last heartbeat of each of its last processes, by boot.
     """
 
     name: str
@@ -116,6 +118,20 @@ class Peer:
     refuses: tuple[bytes, ...] = ()
     has_left: bool = False
     is_silent: bool = False
+    earlier: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def position(self) -> int:
+        """How far it is: the latest round that it has published, or the one before the first that it takes part in.
+
+        -1 for one that is in its first round; `UNDECIDED` too for one that is still joining, which `is_joining` tells.
+        """
+        return max(self.round, self.from_round - 1, -1)
+
+    @property
+    def is_joining(self) -> bool:
+        """True if it has not said yet from which round on it takes part: it does not know where the swarm is."""
+        return self.from_round == UNDECIDED and self.round < 0
 
     def takes_part_in(self, round: int) -> bool:
         """True if its groups of this round are to be waited for."""
@@ -151,21 +167,33 @@ class Membership:
         """Every peer that was ever heard, by name."""
         return [self._peers[name] for name in sorted(self._peers)]
 
-    def is_replay(self, name: str, key: bytes, boot: int, seq: int) -> bool:
-        """True if a heartbeat of this number, or of a later boot, has come before."""
+    def is_replay(self, name: str, key: bytes, boot: int, seq: int, *, now_s: float) -> bool:
+        """True if a heartbeat of this number, or of a later boot, has come before.
+
+        Of two processes with one key the later one stops: once it has, the earlier one is heard again.
+        """
         peer = self._peers.get(name)
-        return peer is not None and peer.key == key and (boot, seq) <= (peer.boot, peer.seq)
+        if peer is None or peer.key != key:
+            return False
+        if boot > peer.boot:
+            return seq <= peer.earlier.get(boot, -1)
+        if boot == peer.boot:
+            return seq <= peer.seq
+        return self._has_spoken_lately(peer, now_s) or seq <= peer.earlier.get(boot, _LARGEST)
 
     def hear(self, name: str, key: bytes, boot: int, seq: int, beat: Beat, *, now_s: float) -> Hearing:
         """Take in a heartbeat whose signature and credential have been checked.
 
         Returns:
             "joined": a peer not known before; "back": it was silent, or had left, or its process is a new one; "left":
-            it leaves; "replay": it is not news, and nothing was taken in.
+            it leaves; "replay": it is not news, and nothing was taken in. That a process leaves which was never heard
+            is no news either, and "known": one that finds itself to be a double says no more than that.
         """
-        if self.is_replay(name, key, boot, seq):
+        if self.is_replay(name, key, boot, seq, now_s=now_s):
             return "replay"
         known = self._peers.get(name)
+        if beat.leaving and (known is None or (known.key, known.boot) != (key, boot)):
+            return "known"
         if known is not None and (known.key, known.boot, known.digest) == (key, boot, beat.digest):
             if known.has_left:
                 return "replay"
@@ -186,6 +214,7 @@ class Membership:
                 from_round=beat.from_round,
                 is_founder=not self.has_published,
                 is_same_run=beat.digest == self._digest,
+                earlier=_with_earlier(known, key, boot),
             )
         peer.heard_s, peer.seq, peer.is_silent = now_s, seq, False
         peer.round, peer.announced = max(peer.round, beat.round), beat.round
@@ -193,9 +222,7 @@ class Membership:
         peer.held = {held.round: held for held in beat.held}
         peer.refuses = beat.refuses
         peer.has_left = beat.leaving
-        if beat.leaving:
-            return "known" if known is None else "left"
-        return hearing
+        return "left" if beat.leaving else hearing
 
     def has_sent(self, name: str, round: int) -> None:
         """A verified message of this round has come from a peer."""
@@ -250,7 +277,10 @@ class Membership:
         return max(min(waits, default=float("inf")), 0.0)
 
     def swarm_round(self, now_s: float, *, num_rounds: int, verified_round: Callable[[str], int]) -> int | None:
-        """The round that the median live peer has published: more than half have come at least so far.
+        """The latest round that enough live peers have reached.
+
+        Enough are more than half of those that know where they are, and no fewer than half of all: a peer that is
+        still joining has no say, but whoever wants to lead it must not be outnumbered by such.
 
         Args:
             now_s: time.
@@ -259,14 +289,25 @@ class Membership:
                 where one peer alone would decide.
 
         Returns:
-            None if nobody has published, or nobody is there.
+            None if nobody has published, or too few are there to say.
         """
-        live = [peer for peer in self.live(now_s) if peer.round < num_rounds]
-        if len(live) == 1:
-            round = min(live[0].round, verified_round(live[0].name))
-        else:
-            round = median_low(peer.round for peer in live) if live else -1
+        live = [peer for peer in self.live(now_s) if peer.position < num_rounds]
+        settled = sorted((peer for peer in live if not peer.is_joining), key=lambda peer: peer.position, reverse=True)
+        num_enough = max(len(settled) // 2 + 1, (len(live) + 1) // 2)
+        if len(settled) < num_enough:
+            return None
+        last = settled[num_enough - 1]
+        round = last.position if num_enough > 1 else min(last.position, verified_round(last.name))
         return round if round >= 0 else None
 
     def _has_spoken_lately(self, peer: Peer, now_s: float) -> bool:
         return not peer.has_left and self.is_fresh(peer, now_s)
+
+
+def _with_earlier(known: Peer | None, key: bytes, boot: int) -> dict[int, int]:
+    """Of a name's processes before this one, the last heartbeats; of the newest few."""
+    if known is None or known.key != key:
+        return {}
+    earlier = {**known.earlier, known.boot: max(known.seq, known.earlier.get(known.boot, 0))}
+    earlier.pop(boot, None)
+    return dict(list(earlier.items())[-_MAX_EARLIER:])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from motet.swarm.engines.links import Neighbour
 from motet.swarm.identity.keys import short
@@ -22,6 +23,7 @@ def describe(
     now_s: float,
     waits: tuple[int, float] | None,
     link: tuple[str | None, Sequence[Neighbour]],
+    link_dropped: Mapping[str, int],
     num_bytes: tuple[int, int],
 ) -> SwarmStatus:
     """The swarm as a node sees it.
@@ -33,6 +35,7 @@ def describe(
         now_s: time, by the exchange's clock.
         waits: round for which it waits in lockstep, and since when on the system's clock; None if it does not.
         link: its fault, and who is connected.
+        link_dropped: what it has lost, by reason.
         num_bytes: that came and went.
     """
     refused = known.refusals.total()
@@ -55,7 +58,7 @@ def describe(
             peers=[*peers, *(_stranger(name, reasons) for name, reasons in refused.items())],
             bytes_in=num_bytes[0],
             bytes_out=num_bytes[1],
-            num_dropped=publisher.num_dropped,
+            dropped=dict(sorted((+Counter(publisher.dropped()) + Counter(link_dropped)).items())),
             num_repaired=known.num_repaired,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +16,7 @@ from motet.swarm.network.options import Identity, NetworkOptions
 _OVERHEAD_BYTES: Final = 256
 """More than an envelope and the framing of its payloads' list take up."""
 _FRAMING_BYTES: Final = 5
+_MAX_BEATS_REMEMBERED: Final = 64
 _MAX_QUEUED_MESSAGES: Final = 64
 """Of the largest size."""
 
@@ -31,14 +32,26 @@ class Sealer:
         self.identity = identity
         self._lock = threading.Lock()
         self._seq = 0
+        self._beats: OrderedDict[int, bytes] = OrderedDict()
 
     def seal(self, kind: Kind, body: bytes, *, round: int = -1, index: int = 0, count: int = 1) -> bytes:
         """The signed message."""
         with self._lock:
             seq = self._seq
             self._seq += 1
+            if kind == Kind.BEAT:
+                self._beats[seq] = body
+                while len(self._beats) > _MAX_BEATS_REMEMBERED:
+                    self._beats.popitem(last=False)
         own = self.identity
         return seal(Envelope(own.run_id, kind, own.name, own.boot, seq, round, index, count, body), own.key)
+
+    def is_echo(self, envelope: Envelope) -> bool:
+        """True if a heartbeat of this node's name, key and boot can be one that this process has sealed."""
+        with self._lock:
+            if envelope.seq in self._beats:
+                return self._beats[envelope.seq] == envelope.body
+            return envelope.seq < next(iter(self._beats), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,7 @@ class Publisher:
         self._queued_bytes = 0
         self._is_sending = False
         self._is_closed = False
-        self.num_dropped = 0
+        self._dropped: Counter[str] = Counter()
 
     @property
     def round(self) -> int:
@@ -95,7 +108,7 @@ class Publisher:
             for index, batch in enumerate(batches)
         )
         with self._changed:
-            self.num_dropped += len(payloads) - len(fitting)
+            self._dropped["too_large"] += len(payloads) - len(fitting)
             self._kept[round] = _Kept(messages, len(fitting))
             while len(self._kept) > self._keep_rounds:
                 del self._kept[next(iter(self._kept))]
@@ -104,7 +117,7 @@ class Publisher:
                 self._queued_bytes += len(message)
             while self._queued_bytes > self._max_queued_bytes and len(self._queue) > 1:
                 self._queued_bytes -= len(self._queue.popleft()[1])
-                self.num_dropped += 1
+                self._dropped["queue_full"] += 1
             self._changed.notify_all()
 
     def held(self) -> tuple[Held, ...]:
@@ -145,6 +158,11 @@ class Publisher:
         with self._changed:
             self._is_sending = False
             self._changed.notify_all()
+
+    def dropped(self) -> dict[str, int]:
+        """What was left out, by reason: groups that fit into no message, messages for which there was no room."""
+        with self._changed:
+            return dict(self._dropped)
 
     def flush(self, *, timeout_s: float) -> bool:
         """Wait until all was handed to the link; False if that took too long."""

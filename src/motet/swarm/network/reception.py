@@ -17,10 +17,14 @@ from motet.swarm.network.card import card_digest, decode_card, tell_difference
 from motet.swarm.network.inbox import Topic
 from motet.swarm.network.knowledge import Knowledge
 from motet.swarm.network.membership import Beat, Hearing, decode_beat
-from motet.swarm.network.options import Clock, Identity, NetworkOptions
+from motet.swarm.network.options import Clock, NetworkOptions
+from motet.swarm.network.publishing import Sealer
+from motet.swarm.network.status import STRANGERS, RefusedFor
 
 _KIND_OF: Final = {"beat": Kind.BEAT, "roll": Kind.ROLL, "card": Kind.CARD}
 _TOLD: Final[dict[Hearing, str]] = {"joined": "has joined", "back": "is back", "left": "has left"}
+_OF_ANY_NETWORK: Final = ("duplicate", "replay", "early")
+"""Counted, and not told: honest peers cause these."""
 _MAX_EARLY: Final = 64
 _MAX_EARLY_OF_A_NAME: Final = 8
 _MAX_EARLY_IN_MESSAGES: Final = 8
@@ -45,7 +49,7 @@ class Reception:
     """Opens messages one by one. May be called from several threads.
 
     Args:
-        identity: of this node.
+        sealer: of this node: who it is, and which heartbeats are its own.
         known: what messages add to.
         options: limits.
         clock: time.
@@ -55,7 +59,7 @@ class Reception:
 
     def __init__(
         self,
-        identity: Identity,
+        sealer: Sealer,
         known: Knowledge,
         options: NetworkOptions,
         clock: Clock,
@@ -63,7 +67,8 @@ class Reception:
         on_newcomer: Callable[[], None],
         on_other_run: Callable[[str], None],
     ) -> None:
-        self._identity = identity
+        self._sealer = sealer
+        self._identity = sealer.identity
         self._known = known
         self._options = options
         self._clock = clock
@@ -91,7 +96,7 @@ class Reception:
                 self._refuse(topic.peer, "malformed")
         return None
 
-    def _mismatch(self, topic: Topic, envelope: Envelope) -> str | None:
+    def _mismatch(self, topic: Topic, envelope: Envelope) -> RefusedFor | None:
         if envelope.run_id != self._identity.run_id:
             return "foreign_run"
         if envelope.peer != topic.peer:
@@ -111,7 +116,8 @@ class Reception:
         if name == self._identity.name:
             return self._take_own(envelope, beat, signed)
         with self._known.changed:
-            if self._known.membership.is_replay(name, key, envelope.boot, envelope.seq):
+            now_s = self._clock.monotonic_s()
+            if self._known.membership.is_replay(name, key, envelope.boot, envelope.seq, now_s=now_s):
                 return self._refuse(name, "replay")
         if not signed.verify(key):
             return self._refuse(name, "bad_signature")
@@ -124,17 +130,24 @@ class Reception:
         identity, known = self._identity, self._known
         if beat.credential.node_key != identity.key.public:
             key = short(beat.credential.node_key)
-            known.log.tell("refused", identity.name, f"somebody else uses this node's name, with key {key}")
-            return self._refuse(identity.name, "impersonation")
+            words = f"somebody else uses this node's name, with key {key}"
+            return self._refuse(identity.name, "impersonation", words)
         if not signed.verify(identity.key.public):
             return self._refuse(identity.name, "bad_signature")
-        if envelope.boot == identity.boot or beat.leaving or beat.clock_ms <= identity.boot:
-            return self._refuse(identity.name, "replay")  # an echo, or of a process that ended before this one began
+        is_over = beat.clock_ms < identity.boot  # of a process that ended before this one began
+        if is_over or (envelope.boot == identity.boot and self._sealer.is_echo(envelope)):
+            return self._refuse(identity.name, "replay")
+        stops = envelope.boot <= identity.boot and not beat.leaving
         with known.changed:
             known.has_double = True
-            known.is_double = known.is_double or envelope.boot < identity.boot
+            known.is_double = known.is_double or stops
             known.changed.notify_all()
-        what = "that one began earlier, so this one stops" if envelope.boot < identity.boot else "this one goes on"
+        if beat.leaving:
+            what = "it has stopped, and this one goes on"
+        elif stops:
+            what = "it began earlier, so this one stops"
+        else:
+            what = "it began later, and this one goes on"
         known.log.tell("duplicate_identity", identity.name, f"another process uses this node's name and key; {what}")
         return None
 
@@ -224,6 +237,7 @@ class Reception:
         if fetched is not None and fetched.max_groups is not None:
             payloads = payloads[: fetched.max_groups - fetched.num_groups]
         with known.changed:
+            # A peer that comes back sends rounds that are over: no fault of its, and told by being late.
             reason = self._objection(envelope, len(message)) or known.shelf.put(
                 name,
                 boot=envelope.boot,
@@ -242,14 +256,14 @@ class Reception:
                 known.changed.notify_all()
         return None if reason is None else self._refuse(name, reason)
 
-    def _objection(self, envelope: Envelope, num_bytes: int) -> str | None:
+    def _objection(self, envelope: Envelope, num_bytes: int) -> RefusedFor | None:
         """Why a message of a known peer's cannot be taken in, whoever signed it."""
         peer = self._known.membership.peer(envelope.peer)
         if peer is None or envelope.boot < peer.boot:
             return "replay"
         if not peer.is_same_run:
             return "other_run"
-        if not self._known.is_in_window(envelope.round):
+        if envelope.round >= self._options.num_rounds:
             return "round"
         return self._known.shelf.objection(
             envelope.peer,
@@ -265,11 +279,15 @@ class Reception:
         of_name = [early for early in self._early if early[0].peer == topic.peer]
         if len(of_name) >= _MAX_EARLY_OF_A_NAME:
             self._early.remove(of_name[0])
-            self._refuse(topic.peer, "unknown_peer")
+            self._refuse_early(topic.peer)
         self._early.append((topic, message))
         most_bytes = _MAX_EARLY_IN_MESSAGES * self._options.max_message_bytes
         while len(self._early) > _MAX_EARLY or sum(len(early) for _, early in self._early) > most_bytes:
-            self._refuse(self._early.popleft()[0].peer, "unknown_peer")
+            self._refuse_early(self._early.popleft()[0].peer)
+
+    def _refuse_early(self, name: str) -> None:
+        is_stranger = self._known.refusals.account(name) == STRANGERS
+        self._refuse(name, "unknown_peer" if is_stranger else "early")
 
     def _early_of(self, name: str) -> list[tuple[Topic, bytes]]:
         with self._known.changed:
@@ -298,9 +316,9 @@ class Reception:
         known = self._known.refusals.account(name) == name
         self._known.log.tell(kind, name if known else "", text if known else f"{name}: {text}", once=True)
 
-    def _refuse(self, name: str, reason: str) -> None:
+    def _refuse(self, name: str, reason: RefusedFor, words: str = "") -> None:
         known = self._known
         known.refusals.count(name, reason)
-        if reason not in ("duplicate", "replay"):  # any network makes these
-            account = known.refusals.account(name)
-            known.log.tell("refused", account, f"a message under this name was refused: {reason}", subject=reason)
+        if reason not in _OF_ANY_NETWORK:
+            is_own = name == self._identity.name
+            known.log.refused(name if is_own else known.refusals.account(name), reason, words)

@@ -172,7 +172,7 @@ class Wants:
 
     def _oldest_before_begin(self, peers: Sequence[Peer]) -> int:
         """The swarm's own rounds, so that a node that joins sees that the swarm is where it says."""
-        rounds = [peer.round for peer in peers]
+        rounds = [peer.round for peer in peers if peer.round >= 0]
         return max(median_low(rounds) - (self._max_lag or 0), 0) if rounds else 0
 
     def _missing(self, peers: Sequence[Peer], shelf: Shelf, oldest: int) -> list[tuple[str, int, int]]:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from motet.swarm.exchange import Parcel
 
-Objection = Literal["duplicate", "inconsistent", "round", "too_many_bytes"]
+Objection = Literal["duplicate", "inconsistent", "too_many_bytes"]
 
 _BYTES_PER_ROUND: Final = 1024
 _BYTES_PER_PAYLOAD: Final = 64
@@ -39,7 +39,7 @@ class _Board:
 
     rounds: dict[int, _Round] = field(default_factory=dict)
     floor: int = 0
-    """Of rounds before this one nothing is known any more, so nothing is taken in."""
+    """Rounds before this one had to make room: nothing of them is taken in."""
     verified: int = -1
     num_bytes: int = 0
 
@@ -64,17 +64,16 @@ class Shelf:
         self._max_bytes = max_bytes
         self._boards: dict[str, _Board] = {}
         self._late: Counter[str] = Counter()
+        self._floor = 0
         self._num_bytes = 0
 
     def objection(
         self, peer: str, *, boot: int, round: int, index: int, count: int, num_bytes: int
     ) -> Objection | None:
-        """Why a message cannot be taken in, whoever signed it; None if it can."""
+        """Why a message cannot be taken in, whoever signed it; None if it can, or is late."""
         board = self._boards.get(peer)
         if board is None:
             return None if num_bytes <= self._max_bytes_per_round else "too_many_bytes"
-        if round < board.floor:
-            return "round"
         known = board.rounds.get(round)
         if known is None or self._is_superseded(known, boot):
             return None if num_bytes <= self._max_bytes_per_round else "too_many_bytes"
@@ -90,11 +89,14 @@ class Shelf:
         """Take in a verified message.
 
         Returns:
-            Why it was not; None if it was.
+            Why it was not; None if it was, or if its round is over and its groups have been counted as late.
         """
         objection = self.objection(peer, boot=boot, round=round, index=index, count=count, num_bytes=num_bytes)
         if objection is not None:
             return objection
+        if self.is_over(peer, round):
+            self._late[peer] += len(payloads)
+            return None
         board = self._boards.setdefault(peer, _Board())
         known = board.rounds.get(round)
         if known is None or self._is_superseded(known, boot):
@@ -114,6 +116,11 @@ class Shelf:
         while self._num_bytes > self._max_bytes and self._evict():
             pass
         return None
+
+    def is_over(self, peer: str, round: int) -> bool:
+        """True if messages of the peer's round are not taken in any more."""
+        board = self._boards.get(peer)
+        return round < max(self._floor, 0 if board is None else board.floor)
 
     def has_all(self, peer: str, round: int) -> bool:
         """True if every message of the peer's round has come."""
@@ -152,9 +159,9 @@ class Shelf:
         return parcels
 
     def forget_before(self, round: int) -> None:
-        """Rounds before this one are over: messages for them are refused unread from now on."""
+        """Rounds before this one are over: messages for them are late from now on."""
+        self._floor = max(self._floor, round)
         for peer, board in self._boards.items():
-            board.floor = max(board.floor, round)
             for old in [old for old in board.rounds if old < round]:
                 self._discard(peer, board, old)
 

@@ -5,18 +5,33 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
 
+from motet.journal.reasons import refused_for
 from motet.swarm.exchange import Event
+from motet.swarm.identity.credentials import Reason
+from motet.swarm.identity.envelope import EnvelopeFault
+from motet.swarm.network.shelf import Objection
 
 STRANGERS: Final = "?"
 """The one account of all names that nobody has proved to be theirs."""
 
+RefusedFor = (
+    EnvelopeFault
+    | Reason
+    | Objection
+    | Literal["flood", "foreign_run", "impersonation", "replay", "clock", "other_run", "round", "early"]
+)
+"""Why a message is refused; `motet.journal.reasons.REFUSED` has the words."""
+
 PeerState = Literal["live", "silent", "left", "refused"]
 _MAX_EVENTS: Final = 256
 _MAX_REMEMBERED: Final = 4096
+_PAUSES_S: Final = (10.0, 60.0, 600.0)
+"""Between an account of what was refused and the next one of the same; the last holds from then on."""
 
 
 class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +86,8 @@ class SwarmStatus(msgspec.Struct, frozen=True, kw_only=True):
         peers: by name.
         bytes_in: of all messages that arrived.
         bytes_out: of all that were handed to the link.
-        num_dropped: own messages that were not sent, because the link was too slow or a group too large.
+        dropped: messages that were lost at this node, by reason: not sent because a group was too large, or the link
+            too slow, down, or not permitted to; or come and not taken in by the link.
         num_repaired: messages that were fetched because they had not come.
     """
 
@@ -90,7 +106,7 @@ class SwarmStatus(msgspec.Struct, frozen=True, kw_only=True):
     peers: list[PeerStatus]
     bytes_in: int
     bytes_out: int
-    num_dropped: int
+    dropped: dict[str, int]
     num_repaired: int
 
 
@@ -117,7 +133,7 @@ class Refusals:
         """The name itself, or `STRANGERS`."""
         return name if self._is_known(name) else STRANGERS
 
-    def count(self, name: str, reason: str) -> None:
+    def count(self, name: str, reason: RefusedFor) -> None:
         """One more message under this name refused."""
         account = self.account(name)
         with self._lock:
@@ -136,8 +152,30 @@ class Refusals:
             return _plain(self._total)
 
 
+@dataclass(slots=True)
+class _Refused:
+    """Messages of one peer that were refused for one reason."""
+
+    words: str
+    num_new: int
+    last_s: float
+    due_s: float = float("-inf")
+    num_told: int = 0
+
+    def tell(self, now_s: float) -> str:
+        """One line on those that are new; the next one is due later."""
+        more, noun = ("" if self.num_told == 0 else "more "), ("message" if self.num_new == 1 else "messages")
+        text = f"{self.num_new} {more}{noun} refused: {self.words}"
+        self.due_s = now_s + _PAUSES_S[min(self.num_told, len(_PAUSES_S) - 1)]
+        self.num_told += 1
+        self.num_new = 0
+        return text
+
+
 class EventLog:
     """Events until somebody asks; of one kind about one peer no more than one in a while. Thread-safe.
+
+    Refused messages are told of at once, and then summed up ever more rarely.
 
     Args:
         clock: in seconds.
@@ -150,6 +188,7 @@ class EventLog:
         self._lock = threading.Lock()
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._told: dict[tuple[str, str, str], float] = {}
+        self._refused: dict[tuple[str, str], _Refused] = {}
 
     def tell(self, kind: str, peer: str, text: str, *, subject: str = "", once: bool = False) -> None:
         """Note an event.
@@ -170,11 +209,31 @@ class EventLog:
                 del self._told[next(iter(self._told))]
             self._events.append(Event(kind, peer, text))
 
+    def refused(self, peer: str, reason: RefusedFor, words: str = "") -> None:
+        """One more message was refused.
+
+        Args:
+            peer: under whose name, or `STRANGERS`.
+            reason: why.
+            words: the same for people, where there is more to say than the reason's own words.
+        """
+        words = words or refused_for(reason, "" if peer == STRANGERS else peer)
+        with self._lock:
+            seen = self._refused.setdefault((peer, reason), _Refused(words, 0, 0.0))
+            seen.words, seen.last_s = words, self._clock()
+            seen.num_new += 1
+
     def drain(self) -> list[Event]:
-        """Events since the last call, oldest first."""
+        """Events since the last call, oldest first; what was refused stands at the end."""
+        now_s = self._clock()
         with self._lock:
             events = list(self._events)
             self._events.clear()
+            for (peer, reason), seen in list(self._refused.items()):
+                if seen.num_new and now_s >= seen.due_s:
+                    events.append(Event("refused", peer, seen.tell(now_s)))
+                elif now_s - seen.last_s >= _PAUSES_S[-1]:
+                    del self._refused[peer, reason]
         return events
 
 

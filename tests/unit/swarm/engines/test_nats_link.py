@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nats_server import NatsLinks, NatsServer, Received, answers, deaf, free_port, wait_until, why_no_nats
+from nats_server import NatsLinks, NatsServer, Received, answers, deaf, free_port, why_no_nats
+from patience import wait_until
 
 from motet.errors import EnvironmentFault, MotetError, SwarmUnreachable, UsageError
 from motet.swarm.engines.nats_link import NatsLink, _package

@@ -58,6 +58,7 @@ class TestOutbox:
             outbox.put(name, b"xx")
         wire.gate.set()
         wire.wait_for(1 + len(kept))
+        assert outbox.num_dropped == 5 - len(kept)
         outbox.close()
         assert [topic for topic, _ in wire.sent] == ["first", *kept]
 

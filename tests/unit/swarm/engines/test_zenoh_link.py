@@ -3,10 +3,10 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-import time
 from contextlib import ExitStack, closing
 
 import pytest
+from patience import wait_until
 
 from motet.errors import EnvironmentFault, SwarmUnreachable, UsageError
 from motet.swarm.engines.zenoh_config import MAX_MESSAGE_BYTES
@@ -22,13 +22,6 @@ def free_port():
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def wait_until(condition, what="it"):
-    ends = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < ends, f"never: {what}"
-        time.sleep(0.01)
 
 
 class Node:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import ExitStack, closing
 
 import pytest
+from patience import wait_until
 
 from motet.errors import EnvironmentFault, UsageError
 from motet.swarm.engines.zenoh_link import ZenohLink
@@ -12,13 +12,6 @@ from motet.swarm.engines.zenoh_relay import Guest, ZenohRelay
 from motet.swarm.identity.certificates import create_ca, issue_leaf
 
 LONG_S = 30.0
-
-
-def wait_until(condition, what="it"):
-    ends = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < ends, f"never: {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from motet.errors import RunFailed, SwarmRefused, SwarmUnreachable
 from motet.swarm import Parcel
 from motet.swarm.identity.credentials import Roster, bind, issue_grant, issue_revocations, plain_credential
 from motet.swarm.identity.keys import NodeKey, short
-from motet.swarm.network import NetworkExchange, NetworkOptions
+from motet.swarm.network import Clock, NetworkExchange, NetworkOptions
 from motet.swarm.network.status import SwarmStatus
 
 LONG_S = 30.0
@@ -178,6 +178,34 @@ class TestRounds:
         assert bob.collect(4, deadline_s=0.0) == []
         assert bob.num_late() == {"ann": 1}
 
+    def test_two_who_join_a_run_at_once_go_where_it_is(self, stage):
+        (ann,) = stage.meet("ann")
+        ann.begin(0)
+        for round in range(500):
+            ann.publish(round, [b"a"])
+        bob, cid = stage.meet("bob", "cid")
+        stage.pass_s(1.0)
+        assert (bob.peers(), cid.peers()) == (["ann", "cid"], ["ann", "bob"])
+        assert (bob.swarm_round(), cid.swarm_round()) == (499, 499)
+        bob.begin(499)
+        stage.settle()
+        assert cid.swarm_round() == 498, "where bob takes part, it is no further yet"
+
+    @pytest.mark.parametrize("claim", [999, 10**6])
+    def test_one_who_claims_to_be_far_ahead_moves_nobody_at_the_start(self, stage, claim):
+        stage.party.keys["mallory"] = NodeKey.generate()
+        nodes = stage.meet("ann", "bob", "cid", "mallory")
+        mallory = nodes.pop()
+        mallory.begin(claim)
+        mallory.publish(claim, [b"signed"])
+        stage.pass_s(3.0)
+        assert [node.swarm_round() for node in nodes] == [None] * 3
+        for node in nodes:
+            node.begin(0)
+            node.publish(0, [])
+        stage.pass_s(1.0)
+        assert [node.swarm_round() for node in nodes] == [0] * 3
+
     def test_what_came_before_this_node_begins_is_not_late(self, stage):
         (ann,) = stage.meet("ann")
         ann.publish(0, [b"a"])
@@ -203,6 +231,45 @@ class TestRounds:
             b"%s%d" % (name, round) for name in (b"a", b"b") for round in range(6, 10)
         ]
 
+    def test_who_comes_back_with_rounds_that_are_over_is_late_and_refused_nothing(self, stage):
+        ann, bob, cid = stage.meet("ann", "bob", "cid")
+        stage.net.freeze("bob")
+        bob.publish(0, [b"never sent"])
+        stage.settle()
+        for round in range(50):
+            ann.publish(round, [b"a"])
+            ann.collect(round, deadline_s=0.0)
+        stage.net.thaw("bob")
+        ann.events(), ann.num_late()
+        bob.publish(1, [b"b1", b"b1 again"])
+        stage.pass_s(3.0)
+        assert ann.num_late() == {"bob": 2}
+        assert ann.num_refused() == {}
+        assert "refused" not in kinds(ann)
+        for round in range(2, 12):
+            bob._publisher.publish(round, [b"b"])  # before its next heartbeat, some of it again
+            bob._publisher.publish(round + 900, [b"far ahead"])
+        stage.pass_s(3.0)
+        assert ann.num_late() == {"bob": 10}
+        assert ann.num_refused() == {}
+        assert "refused" not in kinds(ann)
+        assert cid.num_refused() == {}
+
+    def test_a_forged_message_of_a_round_that_is_over_is_refused_and_not_the_peer_s_lateness(self, stage):
+        ann, bob = stage.meet("ann", "bob")
+        for round in range(9):
+            ann.publish(round, [])
+        bob.publish(0, [b"b"])
+        (genuine,) = bob._publisher.answer("roll/bob/0")
+        stage.settle()
+        assert ann.num_late() == {"bob": 1}
+        ann._arrivals.put("roll/bob/0", genuine[:-1] + bytes([genuine[-1] ^ 1]))
+        stage.settle()
+        assert ann.num_late() == {}
+        assert ann.num_refused() == {"bob": {"bad_signature": 1}}
+        (event,) = [event for event in ann.events() if event.kind == "refused"]
+        assert event.text == "1 message refused: not signed by the key that they name"
+
     def test_a_round_is_published_once(self, stage):
         (ann,) = stage.meet("ann")
         ann.publish(0, [b"x"])
@@ -214,7 +281,7 @@ class TestRounds:
         ann.publish(0, [b"1", bytes(4096), b"2", *[bytes(1000)] * 10])
         bob.publish(0, [])
         assert payloads(bob.collect(0, deadline_s=LONG_S)) == [b"1", b"2", *[bytes(1000)] * 10]
-        assert ann.status().num_dropped == 1
+        assert ann.status().dropped == {"too_large": 1}
 
     def test_a_later_round_says_that_the_earlier_ones_were_skipped(self, stage):
         ann, bob = stage.meet("ann", "bob")
@@ -244,6 +311,56 @@ class TestIdentity:
                 call()
             assert caught.value.code == "E-SWARM-12"
         assert bob.peers() == ["ann"]
+
+    def test_two_that_begin_at_the_same_moment_both_stop(self, stage):
+        first, drift_s = stage.join("ann"), [0.0]
+        clock = Clock(first._clock.monotonic_s, lambda: first._clock.unix_s() + drift_s[0])
+        second = stage.party.join("ann", threads=False, clock=clock, link=stage.net.link("ann's double"))
+        stage.nodes["double"] = second
+        assert first.status().boot == second.status().boot
+        drift_s[0] = 0.003
+        stage.pass_s(2.0)
+        for node in (first, second):
+            assert node.status().duplicate_identity
+            assert "duplicate_identity" in kinds(node)
+            with pytest.raises(SwarmRefused, match="another process uses this node's name and key"):
+                node.publish(0, [])
+
+    def test_a_node_s_own_heartbeats_that_come_back_are_no_double(self, stage):
+        (ann,) = stage.meet("ann")
+        (first,) = ann._publisher.answer("beat/ann")
+        for _ in range(100):
+            ann._arrivals.put("beat/ann", ann._publisher.answer("beat/ann")[0])
+            stage.pass_s(1.0)
+        ann._arrivals.put("beat/ann", first)
+        stage.pass_s(1.0)
+        assert not ann.status().duplicate_identity
+
+    def test_one_that_finds_itself_a_double_before_it_has_spoken_is_told_of_at_the_other(self):
+        with memory_links() as make_link:
+            party = Party(make_link, heartbeat_s=0.1)
+            bob, first = party.join("bob"), party.join("ann")
+            wait_for(lambda: bob.peers() == ["ann"])
+            second = party.make("ann", link=make_link("double"))
+            with pytest.raises(SwarmRefused, match="began earlier"):
+                second.open(listen_s=LONG_S)
+            wait_for(lambda: first.status().duplicate_identity, "the first to learn of the second")
+            told = next(event.text for event in first.events() if event.kind == "duplicate_identity")
+            assert told.endswith("it has stopped, and this one goes on")
+            first.publish(0, [b"goes on"])
+            bob.publish(0, [])
+            assert payloads(bob.collect(0, deadline_s=LONG_S)) == [b"goes on"]
+            party.close()
+
+    def test_the_first_is_heard_again_after_a_second_that_had_spoken_has_stopped(self, stage):
+        bob = stage.join("bob")
+        first, second = self.twins(stage)
+        second.close()
+        stage.pass_s(2.0)
+        assert bob.peers() == ["ann"]
+        first.publish(0, [b"goes on"])
+        bob.publish(0, [])
+        assert payloads(bob.collect(0, deadline_s=LONG_S)) == [b"goes on"]
 
     def test_the_older_process_of_a_restarted_node_is_no_double(self, stage):
         old = stage.join("ann")
@@ -418,6 +535,13 @@ class TestLink:
         finally:
             threading.excepthook = before
         assert [str(one.exc_value) for one in raised] == ["against its contract"]
+
+    def test_what_the_link_and_the_node_lose_is_in_the_status(self, stage):
+        (ann,) = stage.meet("ann", max_message_bytes=4096)
+        assert ann.status().dropped == {}
+        ann._link.dropped = lambda: {"permission": 2, "too_large": 1}
+        ann.publish(0, [bytes(5000)])
+        assert ann.status().dropped == {"permission": 2, "too_large": 2}
 
 
 class TestThreads:

@@ -101,9 +101,23 @@ def test_who_leaves_is_gone_until_a_new_boot(members):
     assert names(members.live(0.0)) == ["bob"]
 
 
-def test_a_last_heartbeat_of_somebody_never_heard_is_no_news(members):
-    assert hear(members, leaving=True) == "known"
-    assert members.live(0.0) == []
+def test_a_last_heartbeat_of_a_process_never_heard_is_no_news(members):
+    assert hear(members, boot=2, leaving=True) == "known"
+    assert members.all() == []
+    assert hear(members, boot=1) == "joined", "the other process of that key is heard"
+    assert hear(members, boot=2, seq=1, leaving=True) == "known"
+    assert names(members.live(0.0)) == ["bob"]
+
+
+def test_of_two_processes_with_one_key_the_earlier_is_heard_again_once_the_later_has_left(members):
+    assert hear(members, boot=1, seq=4) == "joined"
+    assert hear(members, boot=2, seq=0) == "back"
+    assert hear(members, boot=1, seq=5) == "replay"
+    assert hear(members, boot=2, seq=1, leaving=True) == "left"
+    assert hear(members, boot=1, seq=4) == "replay", "that is not its next one"
+    assert hear(members, boot=1, seq=6) == "back"
+    assert names(members.live(0.0)) == ["bob"]
+    assert hear(members, boot=2, seq=1) == "replay", "it has left"
 
 
 def test_a_name_that_gets_another_key_is_another_peer(members):
@@ -153,9 +167,11 @@ def test_heartbeats_are_rarer_in_large_swarms(members):
 
 class TestSwarmRound:
     @staticmethod
-    def of(members, *rounds, verified=-1):
+    def of(members, *rounds, verified=-1, joining=0):
         for number, round in enumerate(rounds):
-            hear(members, f"n{number}", round=round)
+            hear(members, f"n{number}", round=round, from_round=0)
+        for number in range(joining):
+            hear(members, f"joining{number}")
         return members.swarm_round(0.0, num_rounds=100, verified_round=lambda _: verified)
 
     def test_nobody_is_there_to_say(self, members):
@@ -165,7 +181,8 @@ class TestSwarmRound:
         assert self.of(members, -1, -1, -1) is None
 
     @pytest.mark.parametrize(
-        ("rounds", "expected"), [((4, 5, 9), 5), ((4, 5), 4), ((3, 4, 99, 99), 4), ((-1, 7, 8), 7), ((5, 100, 999), 5)]
+        ("rounds", "expected"),
+        [((4, 5, 9), 5), ((4, 5), 4), ((3, 4, 99, 99), 4), ((-1, 7, 8), 7), ((-1, -1, 8), None), ((5, 100, 999), 5)],
     )
     def test_it_is_what_more_than_half_have_reached(self, members, rounds, expected):
         # the last: rounds beyond the run's are not asked, which leaves one peer alone
@@ -175,6 +192,29 @@ class TestSwarmRound:
         assert self.of(members, 8) is None
         assert self.of(members, 8, verified=6) == 6
         assert self.of(members, 8, verified=50) == 8
+
+    def test_who_is_still_joining_has_no_say(self, members):
+        assert self.of(members, 7, 8, joining=2) == 7
+
+    @pytest.mark.parametrize(
+        ("rounds", "joining", "expected"), [((99,), 1, 99), ((99,), 2, None), ((98, 99), 2, 98), ((98, 99), 3, None)]
+    )
+    def test_who_leads_must_not_be_outnumbered_by_those_who_are_joining(self, members, rounds, joining, expected):
+        assert self.of(members, *rounds, verified=99, joining=joining) == expected
+
+    def test_who_has_said_from_when_it_takes_part_stands_there(self, members):
+        hear(members, "bob", from_round=8)
+        hear(members, "cid", round=8, from_round=0)
+        assert members.swarm_round(0.0, num_rounds=100, verified_round=lambda _: -1) == 7
+        hear(members, "dan", from_round=99)
+        hear(members, "eve", from_round=10**6)
+        assert members.swarm_round(0.0, num_rounds=100, verified_round=lambda _: -1) == 8
+
+    @given(st.integers(1, 5), st.integers(0, 5), st.data())
+    def test_at_the_start_a_minority_moves_nobody(self, begun, joining, data):
+        members = Membership(digest=OURS, heartbeat_s=1.0, fresh_s=5.0)
+        liars = data.draw(st.lists(st.integers(0, 99), min_size=1, max_size=begun))
+        assert self.of(members, *[-1] * begun, *liars, verified=99, joining=joining) is None
 
     @given(st.lists(st.integers(0, 99), min_size=3, max_size=9), st.data())
     def test_a_minority_cannot_drive_it_beyond_the_honest(self, honest, data):

@@ -131,7 +131,7 @@ KINDS: dict[str, tuple[Make, set[str]]] = {
             "impersonation",
             "replay",
             "round",
-            "unknown_peer",
+            "early",
             "duplicate",
             "inconsistent",
         },

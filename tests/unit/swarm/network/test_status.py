@@ -37,6 +37,38 @@ def test_the_same_is_told_again_only_after_a_while():
     assert [event.text for event in log.drain()] == ["5", "6"]
 
 
+def test_what_is_refused_is_told_once_and_then_summed_up_ever_more_rarely():
+    now_s = 0.0
+    log = EventLog(lambda: now_s)
+    told = []
+    for second in range(3600):
+        now_s = float(second)
+        log.refused("bob", "wrong_key")
+        told += [(second, event.kind, event.peer, event.text) for event in log.drain()]
+    words = "refused: signed by another key than bob's"
+    assert told[:4] == [
+        (0, "refused", "bob", f"1 message {words}"),
+        (10, "refused", "bob", f"10 more messages {words}"),
+        (70, "refused", "bob", f"60 more messages {words}"),
+        (670, "refused", "bob", f"600 more messages {words}"),
+    ]
+    assert [second for second, *_ in told[4:]] == [1270, 1870, 2470, 3070]
+    now_s += 9.0
+    log.refused("?", "wrong_key")
+    log.refused("bob", "clock")
+    assert [event.text for event in log.drain()] == [
+        "1 message refused: signed by another key than its owner's",
+        "1 message refused: the sender's clock is more than ten minutes off",
+    ]
+    now_s += 700.0
+    log.drain()
+    now_s += 700.0
+    assert log.drain() == []
+    assert not log._refused, "what has long been over is forgotten"
+    log.refused("bob", "wrong_key")
+    assert [event.text for event in log.drain()] == [f"1 message {words}"]
+
+
 def test_events_are_bounded():
     log = EventLog(lambda: 0.0)
     for number in range(10_000):
