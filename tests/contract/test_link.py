@@ -28,10 +28,10 @@ class Node:
     came: list[tuple[str, bytes]] = field(default_factory=list)
     has: dict[str, Sequence[bytes]] = field(default_factory=dict)
 
-    def open(self, *, pushed: bool = True) -> Node:
+    def open(self, *, pushed: bool = True, answers: bool = True) -> Node:
         self.link.open(
             inbox=lambda topic, message: self.came.append((topic, message)),
-            answer=lambda topic: self.has.get(topic, ()),
+            answer=(lambda topic: self.has.get(topic, ())) if answers else None,
             pushed=pushed,
         )
         return self
@@ -56,10 +56,10 @@ def node(make: MakeLink) -> Iterator[Callable[..., Node]]:
     """Builds nodes; closes their links."""
     with ExitStack() as stack:
 
-        def build(name: str, *, pushed: bool = True) -> Node:
+        def build(name: str, **options: bool) -> Node:
             link = make(name)
             stack.callback(link.close)
-            return Node(link).open(pushed=pushed)
+            return Node(link).open(**options)
 
         yield build
 
@@ -120,6 +120,14 @@ class TestLink:
         ann.link.send("roll/ann/0", b"early")
         bob = node("bob")
         fetch_until(bob, "roll/ann/0", {b"early"})
+
+    def test_who_only_listens_hears_heartbeats_and_answers_nobody(self, node):
+        ann, bob, ear = node("ann"), node("bob"), node("ear", pushed=False, answers=False)
+        ear.has["card/ear"] = [b"a card"]
+        send_until(ann, "beat/ann", b"one", bob, ear)
+        send_until(bob, "beat/bob", b"two", ann, ear)
+        assert bob.link.fetch("card/ear", timeout_s=0.5) == []
+        assert {where for where, _ in ear.came} == {"beat/ann", "beat/bob"}
 
     def test_cards_can_be_fetched(self, node):
         ann, bob = node("ann"), node("bob")

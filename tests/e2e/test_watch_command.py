@@ -93,4 +93,4 @@ def test_what_is_no_run(place: Place) -> None:
     ended = place.motet("watch", "runs/none")
     assert ended.code == 2
     assert ended.error.endswith("[E-RUN-02]")
-    assert place.motet("watch", "tcp/127.0.0.1:7447").error.endswith("[E-WATCH-01]")
+    assert place.motet("watch", "runs", "tcp/127.0.0.1:7447").error.endswith("[E-WATCH-01]")

@@ -16,15 +16,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from motet.cli.doctor_checks import Case, Finding, Verdict
+from motet.cli.heartbeats import read_heartbeat, roster_of
 from motet.cli.strangers import plain
 from motet.errors import MotetError
 from motet.swarm.engines.addresses import Address, parse_addresses, without_own
-from motet.swarm.engines.links import Link
+from motet.swarm.engines.links import Link, Neighbour
 from motet.swarm.engines.unreachable import why_unreachable
-from motet.swarm.identity.credentials import Credential, Refusal, Roster
-from motet.swarm.identity.envelope import EnvelopeError, Kind, open_envelope
-from motet.swarm.identity.keys import NodeKey, parse_fingerprint, short
-from motet.swarm.network.membership import decode_beat
+from motet.swarm.identity.credentials import Credential, Refusal
+from motet.swarm.identity.keys import NodeKey, short
 
 ADDRESS: Final = "connect"
 """Subject of what is found about addresses to connect to."""
@@ -34,7 +33,6 @@ LISTEN_S: Final = 5.0
 _ALERT_S: Final = 0.5
 _CLOCK_PROBLEM_S: Final = 600.0
 _CLOCK_WARNING_S: Final = 30.0
-_MAX_BEAT_BYTES: Final = 200_000
 _MAX_PEERS: Final = 1000
 _SHOWN: Final = 5
 _NATS_PORT: Final = 4222
@@ -102,7 +100,7 @@ def listen_for_peers(case: Case, ears: Ears) -> Iterator[Finding]:
         with contextlib.closing(link):
             link.open(inbox=ears.hear, answer=_no_answer, pushed=False)
             ears.wait(LISTEN_S)
-            neighbours = [neighbour.address for neighbour in link.neighbours()]
+            neighbours = link.neighbours()
     except MotetError as error:
         yield Finding("problem", "peers", str(error))
         return
@@ -123,14 +121,11 @@ class Ears:
     """
 
     def __init__(self, case: Case, *, enough: int = _MAX_PEERS) -> None:
-        swarm = case.run.swarm
         self._run_id = case.run_id
         self._enough = enough
         self._own = {node.name for node in case.nodes}
         self._changed = threading.Condition()
-        authority = None if swarm.authority is None else parse_fingerprint(swarm.authority)
-        pins = {node.name: None if node.key is None else parse_fingerprint(node.key) for node in case.run.node}
-        self._roster = Roster(self._run_id, authority=authority, pins=pins)
+        self._roster = roster_of(case.run, self._run_id)
         self.peers: dict[str, Credential] = {}
         self.clock_gaps_s: dict[str, float] = {}
         self.refused: Counter[str] = Counter()
@@ -139,41 +134,28 @@ class Ears:
         """Take a message of the link. Never raises."""
         if not topic.startswith("beat/") or len(self.peers) >= _MAX_PEERS:
             return
-        try:
-            envelope, signed = open_envelope(message, max_bytes=_MAX_BEAT_BYTES)
-        except EnvelopeError as error:
-            self._refuse(error.reason)
-            return
-        beat = decode_beat(envelope.body) if envelope.kind == Kind.BEAT else None
-        if beat is None or envelope.run_id != self._run_id or beat.credential.name != envelope.peer:
-            self._refuse("malformed")
-        elif not signed.verify(beat.credential.node_key):
-            self._refuse("bad_signature")
-        else:
-            now_s = time.time()
-            with self._changed:
-                told = self._roster.admit(beat.credential, now_s=now_s)
-                if isinstance(told, Refusal):
-                    self.refused[told.reason] += 1
-                else:
-                    self.peers[envelope.peer] = beat.credential
-                    self.clock_gaps_s[envelope.peer] = beat.clock_ms / 1000 - now_s
-                self._changed.notify_all()
+        heard, now_s = read_heartbeat(message), time.time()
+        with self._changed:
+            if isinstance(heard, str):
+                self.refused[heard] += 1
+            elif heard.run_id != self._run_id:
+                self.refused["malformed"] += 1
+            elif isinstance(told := self._roster.admit(heard.beat.credential, now_s=now_s), Refusal):
+                self.refused[told.reason] += 1
+            else:
+                self.peers[heard.peer] = heard.beat.credential
+                self.clock_gaps_s[heard.peer] = heard.beat.clock_ms / 1000 - now_s
+            self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> None:
         """Until enough peers were heard, or the time is over."""
         with self._changed:
             self._changed.wait_for(lambda: len(self.peers.keys() - self._own) >= self._enough, timeout_s)
 
-    def _refuse(self, reason: str) -> None:
-        with self._changed:
-            self.refused[reason] += 1
 
-
-def what_was_heard(case: Case, ears: Ears, neighbours: list[str]) -> Iterator[Finding]:
-    """Peers, namesakes, refusals and clocks."""
-    if neighbours:
-        yield Finding("ok", "relay", f"connected to {plain(', '.join(neighbours[:_SHOWN]))}")
+def what_was_heard(case: Case, ears: Ears, neighbours: list[Neighbour]) -> Iterator[Finding]:
+    """Connections, peers, namesakes, refusals and clocks."""
+    yield from _connections(neighbours)
     own = {node.name for node in case.nodes}
     names = sorted(ears.peers.keys() - own)
     if names:
@@ -195,6 +177,18 @@ def what_was_heard(case: Case, ears: Ears, neighbours: list[str]) -> Iterator[Fi
         yield Finding("warning", "peers", f"messages that nobody here would believe: {reasons}", todo)
     if ears.clock_gaps_s:
         yield _clocks(ears.clock_gaps_s)
+
+
+def _connections(neighbours: list[Neighbour]) -> Iterator[Finding]:
+    for kind in ("relay", "server", "node"):
+        ends = [
+            one.address if one.certificate_name is None else f"{one.address} ({one.certificate_name})"
+            for one in neighbours
+            if one.kind == kind
+        ]
+        if ends:
+            more = f" and {len(ends) - _SHOWN} more" if len(ends) > _SHOWN else ""
+            yield Finding("ok", kind, f"connected to {plain(', '.join(ends[:_SHOWN]))}{more}")
 
 
 def _namesake(case: Case, heard: Credential) -> Finding:

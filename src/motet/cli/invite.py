@@ -108,8 +108,8 @@ def _invite(run_file: RunFile, inviter: Inviter, args: argparse.Namespace) -> st
     assert run_file.swarm.authority is not None
     if args.name in {node.name for node in run_file.node} and inviter.keyring.node_key(args.name).exists():
         raise UsageError(
-            f'"{args.name}" is a node of this machine ({inviter.keyring.node_key(args.name)}); invite others under '
-            "another name",
+            f'"{args.name}" has a key on this machine ({inviter.keyring.node_key(args.name)}), so it is a node of this '
+            "machine; invite others under another name, or delete that file if the node runs elsewhere",
             code="E-INVITE-08",
         )
     now = time.time()

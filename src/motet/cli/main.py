@@ -32,7 +32,7 @@ VERBS: Final[Mapping[str, str]] = MappingProxyType(
         "invite": "let a guest's node into a swarm: prints one line for them to run",
         "join": "take part in a swarm by an invitation",
         "relay": "carry messages between nodes that cannot reach each other",
-        "watch": "see how a swarm is doing, from its run directory",
+        "watch": "see how a swarm is doing, from its run directory or at an address",
         "doctor": "check a run file and this machine before anything heavy starts",
         "keys": "keys and certificates of a swarm",
         "eval": "measure the accuracy of a model on held-out prompts",

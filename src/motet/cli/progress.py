@@ -65,6 +65,7 @@ class _Progress:
         self._views: dict[str, _NodeView] = {}
         self._first_round = self._rounds_done = self._num_rounds = 0
         self._entered = time.monotonic()
+        self._before = "loading PyTorch and the models"
         self._began_rounds: float | None = None
         self._ended_round = 0.0
 
@@ -148,6 +149,8 @@ class LiveProgress(_Progress):
         """See `Observer`. The line stays above the table."""
         from rich.text import Text
 
+        if event.kind == "waiting" and not self._views:
+            self._before, self._entered = _told(event), time.monotonic()
         self._live.console.print(Text(f"node {node}: {_told(event)}"))
 
     def _render(self) -> RenderableType:
@@ -157,7 +160,7 @@ class LiveProgress(_Progress):
 
         now = time.monotonic()
         if not self._views:
-            return Text(f"{self._name}  loading PyTorch and the models, {now - self._entered:.0f} s")
+            return Text(f"{self._name}  {self._before}, {now - self._entered:.0f} s")
         left = self._seconds_left()
         share = self._rounds_done / self._num_rounds
         eta = f"  about {clock(left)} left" if left is not None else ""

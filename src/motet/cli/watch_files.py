@@ -65,7 +65,7 @@ class Learned:
         dropped_share: share of others' completions that its filter dropped in the last round.
         tokens_sent: completion tokens published so far.
         bytes_sent: bytes published so far.
-        tokens_per_s: published in the last round, by the length of that round.
+        tokens_per_s: of its own completions in the last round, by the length of that round.
         rejected: groups that its gate rejected so far, by reason.
         late: groups that came too late so far.
     """
@@ -98,11 +98,19 @@ class Learned:
             self.tokens_sent += tokens
             self.bytes_sent += number(row.get("wire/bytes_sent")) or 0.0
             seconds = sum(number(row.get(f"time/{phase}_s")) or 0.0 for phase in _PHASES)
-            self.tokens_per_s = tokens / seconds if seconds > 0 else None
+            self.tokens_per_s = _tokens_sampled(row, tokens) / seconds if seconds > 0 else None
         self.late += int(number(row.get("admission/late")) or 0)
         for name, value in row.items():
             if name.startswith(_REJECTED):
                 self.rejected[name.removeprefix(_REJECTED)] += int(number(value) or 0)
+
+
+def _tokens_sampled(row: Mapping[str, object], tokens_sent: float) -> float:
+    """Also of a round of which nothing was published, as nobody was there."""
+    length, sampled, lost = (
+        number(row.get(name)) for name in ("completion/length_mean", "own/completions", "own/unscored")
+    )
+    return tokens_sent if length is None or sampled is None else max(tokens_sent, length * (sampled - (lost or 0.0)))
 
 
 _PHASES = ("generate", "publish", "wait", "admit", "learn", "evaluate")

@@ -46,7 +46,7 @@ class NodeNow:
         late: groups of its that came too late.
         quarantined_until: round at which its quarantine ends, counted from 1.
         bytes_per_token: what its completions took on the wire.
-        tokens_per_s: completion tokens that it published in the last round, by the length of that round.
+        tokens_per_s: completion tokens that it sampled in the last round, by the length of that round.
         heard_s: seconds since anybody watched here heard from it.
     """
 
@@ -100,6 +100,7 @@ class RunNow:
         strangers: messages of nobody known that were refused, by reason.
         rejected_here: groups that the gates here rejected, by reason, where nobody tells whose they were.
         events: the latest, oldest first.
+        left_out: directories of the run that are not shown, as nothing goes on in them any more.
     """
 
     run: str
@@ -115,14 +116,16 @@ class RunNow:
     strangers: dict[str, int]
     rejected_here: dict[str, int]
     events: list[dict[str, str]]
+    left_out: list[str]
 
 
-def look(runs: Sequence[WatchedRun], *, now_s: float) -> RunNow:
+def look(runs: Sequence[WatchedRun], *, now_s: float, left_out: Sequence[str] = ()) -> RunNow:
     """Put together what the directories of one run say.
 
     Args:
         runs: at least one; all of the same run.
         now_s: unix time.
+        left_out: names of directories of the run that are not among these.
     """
     statuses: dict[str, SwarmStatus] = {}
     for run in runs:
@@ -153,6 +156,7 @@ def look(runs: Sequence[WatchedRun], *, now_s: float) -> RunNow:
         strangers=_strangers(statuses.values()),
         rejected_here={} if is_told else _rejected_here(runs),
         events=_events(runs),
+        left_out=list(left_out),
     )
 
 

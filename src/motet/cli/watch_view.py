@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 24
 """Nodes in the table; of more, those that are watched here and those in trouble come first."""
 
-_NAME_WIDTH = 14
+NAME_WIDTH = 14
 _STATE_WIDTH = 24
 _TOP_REASONS = 3
-_BAR_WIDTH = 16
-_WORTH_SAYING_S = 2.0
+BAR_WIDTH = 16
+WORTH_SAYING_S = 2.0
 _BUSY: Final = ("generating", "training", "examining", "waiting")
-_TROUBLE: Final[Mapping[str, str]] = {
+TROUBLE: Final[Mapping[str, str]] = {
     "silent": "red",
     "refused": "red",
     "quarantined": "red",
@@ -55,20 +55,20 @@ def head_line(now: RunNow) -> str:
     if not now.rounds:
         return f"{name}  nothing is known of it yet"
     eta = "  finished" if now.finished else "" if now.eta_s is None else f"  about {clock(now.eta_s)} left"
-    seen = f"  seen by {_some(now.seen_by, 3)}" if now.seen_by else ""
-    return f"{name}  round {now.round}/{now.rounds}  {bar(now.round / now.rounds, _BAR_WIDTH)}{eta}{seen}"
+    seen = f"  seen by {some(now.seen_by, 3)}" if now.seen_by else ""
+    return f"{name}  round {now.round}/{now.rounds}  {bar(now.round / now.rounds, BAR_WIDTH)}{eta}{seen}"
 
 
 def state_of(node: NodeNow) -> str:
     """What a node does, in a few words."""
     if node.state == "waiting" and node.waiting_for:
-        words = f"waits for {_some(node.waiting_for, 1)}"
+        words = f"waits for {some(node.waiting_for, 1)}"
     elif node.quarantined_until is not None:
         words = f"quarantined to {node.quarantined_until}"
     else:
         words = node.state
     seconds = node.since_s
-    return words if seconds is None or seconds < _WORTH_SAYING_S else f"{words} {_age(seconds)}"
+    return words if seconds is None or seconds < WORTH_SAYING_S else f"{words} {age(seconds)}"
 
 
 def lines_of(now: RunNow, before: RunNow | None) -> Iterator[str]:
@@ -81,6 +81,10 @@ def lines_of(now: RunNow, before: RunNow | None) -> Iterator[str]:
     for wait in _long(now.waits):
         if wait.peers != waits.get(wait.node):
             yield pairs({"run": now.run, "node": wait.node, "waiting_for": ",".join(wait.peers), "left_s": wait.left_s})
+    yield from _news_of_the_run(now, before)
+
+
+def _news_of_the_run(now: RunNow, before: RunNow | None) -> Iterator[str]:
     alone, faults = (before.alone, before.link_faults) if before is not None else ([], {})
     for name in now.alone:
         if name not in alone:
@@ -91,6 +95,8 @@ def lines_of(now: RunNow, before: RunNow | None) -> Iterator[str]:
     for event in now.events:
         if before is None or event not in before.events:
             yield pairs({"run": now.run, "event": event.get("kind", ""), **event} | {"kind": None})
+    if before is None and now.left_out:
+        yield pairs({"run": now.run, "left_out": ",".join(now.left_out)})
     if now.finished and not (before is not None and before.finished):
         yield pairs({"run": now.run, "state": "finished"})
 
@@ -120,14 +126,14 @@ def _what_counts(node: NodeNow) -> dict[str, object]:
 
 
 def _long(waits: Sequence[Wait]) -> list[Wait]:
-    return [wait for wait in waits if wait.since_s is None or wait.since_s >= _WORTH_SAYING_S]
+    return [wait for wait in waits if wait.since_s is None or wait.since_s >= WORTH_SAYING_S]
 
 
 def _most_telling(nodes: Sequence[NodeNow]) -> list[NodeNow]:
     """The nodes to show, in their order; where they are too many, trouble and what is watched here first."""
     if len(nodes) <= MAX_ROWS:
         return list(nodes)
-    ranked = sorted(nodes, key=lambda node: (node.state not in _TROUBLE, not node.is_here, -node.lag))
+    ranked = sorted(nodes, key=lambda node: (node.state not in TROUBLE, not node.is_here, -node.lag))
     chosen = {id(node) for node in ranked[:MAX_ROWS]}
     return [node for node in nodes if id(node) in chosen]
 
@@ -135,11 +141,11 @@ def _most_telling(nodes: Sequence[NodeNow]) -> list[NodeNow]:
 def _learning(nodes: Sequence[NodeNow]) -> Table:
     from rich.text import Text
 
-    table = _table("node", "now", "round", "lag", "held-out", "change", "reward", "used")
+    table = make_table("node", "now", "round", "lag", "held-out", "change", "reward", "used")
     for node in nodes:
         table.add_row(
-            Text(plain(node.name, _NAME_WIDTH)),
-            Text(plain(state_of(node), _STATE_WIDTH), style=_TROUBLE.get(node.state, "")),
+            Text(plain(node.name, NAME_WIDTH)),
+            Text(plain(state_of(node), _STATE_WIDTH), style=TROUBLE.get(node.state, "")),
             Text(str(node.round)),
             Text(str(node.lag)),
             Text(_percent(node.held_out)),
@@ -153,10 +159,10 @@ def _learning(nodes: Sequence[NodeNow]) -> Table:
 def _exchange(nodes: Sequence[NodeNow]) -> Table:
     from rich.text import Text
 
-    table = _table("groups of", "not taken", "accepted", "B/token", "token/s", "heard")
+    table = make_table("groups of", "not taken", "accepted", "B/token", "token/s", "heard")
     for node in nodes:
         table.add_row(
-            Text(plain(node.name, _NAME_WIDTH)),
+            Text(plain(node.name, NAME_WIDTH)),
             Text(
                 _not_taken(node),
                 style="yellow" if node.rejected or node.refused else "",
@@ -166,17 +172,18 @@ def _exchange(nodes: Sequence[NodeNow]) -> Table:
             Text("-" if node.accepted is None else f"{node.accepted:,}"),
             Text("-" if node.bytes_per_token is None else f"{node.bytes_per_token:.1f}"),
             Text("-" if node.tokens_per_s is None else f"{node.tokens_per_s:,.0f}"),
-            Text("-" if node.heard_s is None else _age(node.heard_s)),
+            Text("-" if node.heard_s is None else age(node.heard_s)),
         )
     return table
 
 
-def _table(first: str, second: str, *numbers: str) -> Table:
+def make_table(first: str, second: str, *numbers: str) -> Table:
+    """A table without lines, whose second column gives way where there is little room."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, no_wrap=True)
-    table.add_column(second)  # gives way where there is little room
+    table.add_column(second)
     for title in numbers:
         table.add_column(title, no_wrap=True, justify="right")
     return table
@@ -211,6 +218,8 @@ def _remarks(now: RunNow) -> Iterator[tuple[str, str]]:
         yield f"{plain(name)} is alone: it hears nobody else and learns from its own completions only", "yellow"
     for wait in now.waits:
         yield _held_back(wait), ""
+    if now.left_out:
+        yield f"not shown, as nothing goes on there any more (--all shows it): {some(now.left_out, 3)}", "dim"
     if now.strangers:
         yield f"refused from nobody known: {_reasons(now.strangers)}", "yellow"
     if now.rejected_here:
@@ -218,9 +227,9 @@ def _remarks(now: RunNow) -> Iterator[tuple[str, str]]:
 
 
 def _held_back(wait: Wait) -> str:
-    since = "" if wait.since_s is None else f", since {_age(wait.since_s)}"
-    left = "" if wait.left_s is None else f"; goes on without in {_age(wait.left_s)}"
-    return f"{plain(wait.node)} is held back by {_some(wait.peers, 3)}{since}{left}"
+    since = "" if wait.since_s is None else f", since {age(wait.since_s)}"
+    left = "" if wait.left_s is None else f"; goes on without in {age(wait.left_s)}"
+    return f"{plain(wait.node)} is held back by {some(wait.peers, 3)}{since}{left}"
 
 
 def _event(event: Mapping[str, str]) -> str:
@@ -232,20 +241,20 @@ def _event(event: Mapping[str, str]) -> str:
     return plain(f"{line} (seen by {seen})" if seen else line, 300)
 
 
-def _some(names: Sequence[str], most: int) -> str:
+def some(names: Sequence[str], most: int) -> str:
     """A few names, and how many more.
 
-    >>> _some(["ann", "bob", "kim"], 2)
+    >>> some(["ann", "bob", "kim"], 2)
     'ann, bob and 1 more'
     """
     shown = ", ".join(plain(name, 32) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _age(seconds: float) -> str:
+def age(seconds: float) -> str:
     """A length of time in at most four characters or so.
 
-    >>> _age(8.4), _age(400), _age(90000)
+    >>> age(8.4), age(400), age(90000)
     ('8 s', '7 min', '25 h')
     """
     if seconds < 100:

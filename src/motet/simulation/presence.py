@@ -46,6 +46,7 @@ class Presence:
         self._network = network
         self._node = node
         self._phase, self._since, self._round = "loading", time.time(), -1
+        self._gathers: tuple[set[str], float] | None = None
         self._accounts: Mapping[str, PeerAccount] = {}
         self._quarantines: Mapping[str, int | None] = {}
         self._roster: dict[str, Any] = {}
@@ -80,9 +81,25 @@ class Presence:
         def has_heard() -> bool:
             return should_stop() or self._network.swarm_round() is not None
 
-        self._network.gather(wait_for, deadline_s=deadline_s, stop=has_heard)
+        if wait_for:
+            self._gather(wait_for, deadline_s, tell, has_heard)
         while not wait_for and not has_heard() and time.monotonic() < ends_s:
             self._ends.wait(_LOOK_EVERY_S)
+
+    def _gather(
+        self, wait_for: Sequence[str], deadline_s: float, tell: Callable[[str], None] | None, stop: Callable[[], bool]
+    ) -> None:
+        """Wait for these nodes; whoever is missing after a moment is told."""
+        self._phase, self._since = "waiting", time.time()
+        self._gathers = set(wait_for), self._since + deadline_s
+        moment_s = min(_HEARING_S, deadline_s)
+        missing = self._network.gather(wait_for, deadline_s=moment_s, stop=stop)
+        if missing and moment_s < deadline_s and not stop():
+            if tell is not None:
+                tell(f"waits for {', '.join(missing)}, {deadline_s:g} s at most")
+            self._network.gather(missing, deadline_s=deadline_s - moment_s, stop=stop)
+        self._gathers = None
+        self._phase, self._since = "joining", time.time()
 
     def _open(self, tell: Callable[[str], None] | None, should_stop: Callable[[], bool]) -> None:
         """Open the network; others may start a little later than this node, so try for as long as a round may wait."""
@@ -100,8 +117,8 @@ class Presence:
 
     @property
     def is_alone(self) -> bool:
-        """True if nobody else of this run is heard."""
-        return not self._network.peers()
+        """True if nobody else of this run is heard, and not because somebody was faster and has done the last round."""
+        return self._is_alone(self._network.status())
 
     def begin(self, round: int) -> None:
         """Take part from this round on."""
@@ -159,9 +176,24 @@ class Presence:
                     self._network.revoke(revoked)
                 self._revoked_at = changed_at
 
+    def _is_alone(self, seen: swarm_status.SwarmStatus) -> bool:
+        last = self._run.run.rounds - 1
+        return seen.is_alone and not any(peer.state == "left" and peer.round >= last for peer in seen.peers)
+
+    def _waits(self, seen: swarm_status.SwarmStatus) -> tuple[list[str], float | None]:
+        """For whom the node waits, to begin or in a round, and until when."""
+        gathers = self._gathers
+        if gathers is not None:
+            live = {peer.name for peer in seen.peers if peer.state == "live"}
+            missing, until_s = sorted(gathers[0] - live), gathers[1]
+        else:
+            missing = seen.waiting_for if self._phase == "waiting" else []
+            until_s = self._since + self._run.swarm.deadline_s
+        return missing, until_s if missing else None
+
     def _status(self) -> SwarmStatus:
         seen = self._network.status()
-        waits = self._phase == "waiting" and bool(seen.waiting_for)
+        missing, until_s = self._waits(seen)
         return SwarmStatus(
             at_s=time.time(),
             node=self._name,
@@ -173,9 +205,9 @@ class Presence:
             round=self._round,
             num_rounds=self._run.run.rounds,
             swarm_round=seen.swarm_round,
-            alone=seen.is_alone,
-            waiting_for=seen.waiting_for if waits else [],
-            waiting_until_s=self._since + self._run.swarm.deadline_s if waits else None,
+            alone=self._gathers is None and self._is_alone(seen),
+            waiting_for=missing,
+            waiting_until_s=until_s,
             link=" ".join((self._run.swarm.transport, *self._run.swarm.listen, *self._run.swarm.connect)),
             link_fault=seen.link_fault,
             neighbours=len(seen.neighbours),

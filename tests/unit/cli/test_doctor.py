@@ -22,6 +22,7 @@ from motet.cli import doctor, doctor_checks, doctor_models, doctor_network
 from motet.cli.doctor_checks import Case
 from motet.config import RunFile
 from motet.errors import UsageError
+from motet.swarm.engines.links import Neighbour
 from motet.swarm.identity.certificates import create_ca, issue_leaf
 from motet.swarm.identity.credentials import bind, issue_grant, issue_revocations, plain_credential
 from motet.swarm.identity.envelope import Envelope, Kind, seal
@@ -289,6 +290,8 @@ def test_addresses_with_tls(make_case, certified):
         assert "certificate" in only(look(port, certified("ann", ca="other")))
     with listening(context=server(foreign)) as port:
         assert "of another CA" in only(look(port))
+    with listening(context=server(theirs)) as port:
+        assert "no certificates for TLS: get a folder of them by `motet keys issue`" in only(look(port, tls=None))
     with listening(b"HTTP/1.1 400\r\n\r\n") as port:
         assert "does not speak TLS" in only(look(port))
 
@@ -331,8 +334,18 @@ def test_only_what_the_run_believes_is_heard(make_case):
     assert ears.refused.total() == 6
     ears.hear("beat/bob", beat(case, key))
     assert list(ears.peers) == ["bob"]
-    assert bad(doctor_network.what_was_heard(case, ears, ["tcp/1.2.3.4:5"])) == [
+    assert bad(doctor_network.what_was_heard(case, ears, [])) == [
         "warning peers: messages that nobody here would believe: bad_signature 2, malformed 3, unknown_peer 1"
+    ]
+
+
+def test_relays_and_nodes_at_the_other_end_are_told_apart(make_case):
+    case = make_case()
+    ends = [Neighbour("tcp/192.0.2.1:7447"), Neighbour("tls/192.0.2.2:7447", "hub", "relay")]
+    found = doctor_network.what_was_heard(case, doctor_network.Ears(case), ends)
+    assert [(one.subject, one.what) for one in found if one.verdict == "ok"] == [
+        ("relay", "connected to tls/192.0.2.2:7447 (hub)"),
+        ("node", "connected to tcp/192.0.2.1:7447"),
     ]
 
 

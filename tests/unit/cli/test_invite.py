@@ -187,7 +187,9 @@ def test_a_name_is_invited_once_at_a_time(authority: str, keys: Path, capsys: py
     assert "--revoke kim" in error(capsys, "E-INVITE-08")
     NodeKey.load_or_create(keys / "nodes" / "small.pem")
     assert main(["invite", "run.toml", "--as", "small"]) == 2
-    assert "this machine" in error(capsys, "E-INVITE-08")
+    told = error(capsys, "E-INVITE-08")
+    assert "small.pem" in told
+    assert "delete that file if the node runs elsewhere" in told
 
 
 # --- without the key of the swarm

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from motet.cli import watch
+from motet.cli import watch, watch_runs
 from motet.cli.watch_files import Tail, WatchedRun
 from motet.cli.watch_now import look
 from motet.cli.watch_view import lines_of, table_of
@@ -264,6 +264,14 @@ def test_a_node_that_is_alone_sets_the_pace_itself(tmp_path):
     assert (now.round, [node.lag for node in now.nodes]) == (12, [0, 6, 0])
 
 
+def test_a_node_that_is_alone_samples_as_well(tmp_path):
+    run_dir = make_run(tmp_path / "r", nodes=("ann",))
+    sampled = {"own__completions": 40, "own__unscored": 8, "completion__length_mean": 6.25}
+    append(run_dir.metrics, row(0, "ann", **sampled, wire__tokens_sent=0, wire__bytes_sent=0))
+    ann = node_of(now_of(run_dir), "ann")
+    assert (ann.tokens_per_s, ann.bytes_per_token) == (100.0, None)
+
+
 def test_one_examination_shows_no_change(tmp_path):
     run_dir = make_run(tmp_path / "r", nodes=("ann",))
     append(run_dir.metrics, row(-1, "ann", accuracy__test=0.25, accuracy__test__se=0.03), row(0, "ann"))
@@ -373,10 +381,33 @@ def test_a_folder_of_runs_stands_for_the_newest_one_with_all_its_nodes(tmp_path)
     past = time.time() - 1000
     for path in (old.info, old.config):
         os.utime(path, (past, past))
-    found = watch.find_runs([tmp_path])
-    assert [run_dir.path.name for run_dir in found] == ["sums-ann", "sums-bob"]
-    assert watch.find_runs([tmp_path / "sums"]) == found
-    assert watch.find_runs([tmp_path / "sums-ann", tmp_path / "sums-ann" / "..", tmp_path / "sums-bob"]) == found
+    found = watch_runs.find_runs([str(tmp_path)])
+    assert [run_dir.path.name for run_dir in found.run_dirs] == ["sums-ann", "sums-bob"]
+    for names in (["sums"], ["sums-ann", "sums-ann/..", "sums-bob"]):
+        assert watch_runs.find_runs([str(tmp_path / name) for name in names]) == found
+
+
+def test_where_a_run_has_ended_it_is_left_out_of_a_folder(tmp_path, capsys):
+    networked(tmp_path)
+    ended = make_run(tmp_path / "sums", nodes=("ann", "bob"))
+    write_json(ended.summary, {"nodes": {}})
+    finished = make_run(tmp_path / "other", name="other")
+    write_json(finished.summary, {"nodes": {}})
+    coming = time.time() + 100
+    for path in (finished.info, finished.config):
+        os.utime(path, (coming, coming))  # written last, but nothing goes on there
+    found = watch_runs.find_runs([str(tmp_path)])
+    assert ([run_dir.path.name for run_dir in found.run_dirs], found.left_out) == (["sums-ann"], ["sums"])
+    every = watch_runs.find_runs([str(tmp_path)], every=True)
+    assert ([run_dir.path.name for run_dir in every.run_dirs], every.left_out) == (["sums", "sums-ann"], [])
+    named = watch_runs.find_runs([str(tmp_path / "sums")])
+    assert ([run_dir.path.name for run_dir in named.run_dirs], named.left_out) == (["sums"], [])
+    assert run_verb(str(tmp_path), "--once") == 0
+    assert "not shown, as nothing goes on there any more (--all shows it): sums" in capsys.readouterr().out
+    old = time.time() - 10_000
+    for path in (tmp_path / "sums-ann").rglob("*"):
+        os.utime(path, (old, old))  # where nothing goes on at all, everything is shown
+    assert [run_dir.path.name for run_dir in watch_runs.find_runs([str(tmp_path)]).run_dirs] == ["other"]
 
 
 def test_what_cannot_be_watched(tmp_path):
@@ -384,10 +415,9 @@ def test_what_cannot_be_watched(tmp_path):
     make_run(tmp_path / "b", name="b")
     for paths, code in (
         ([tmp_path / "a", tmp_path / "b"], "E-WATCH-02"),
-        ([Path("tcp/127.0.0.1:7447")], "E-WATCH-01"),
         ([tmp_path / "none"], "E-RUN-02"),
         ([tmp_path / "a" / "checkpoints"], "E-RUN-02"),
     ):
         with pytest.raises(UsageError) as caught:
-            watch.find_runs(paths)
+            watch_runs.find_runs([str(path) for path in paths])
         assert caught.value.code == code

@@ -101,6 +101,7 @@ ENTRIES: Final = {
         "The name has an open invitation, is a node of this machine, was never invited, or the list of "
         "revoked ones is full.",
         "A name belongs to one key at a time.",
-        "Take the earlier invitation back with --revoke, or choose another name; --list shows all.",
+        "Take the earlier invitation back with --revoke, or choose another name; --list shows all. For a node that "
+        "runs elsewhere, delete the key that was made for it on this machine, which the message names.",
     ),
 }

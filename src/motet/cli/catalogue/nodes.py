@@ -50,10 +50,11 @@ ENTRIES: Final = {
         "Restore it. Deleted, each name of the run file is believed under the next key that it shows.",
     ),
     "E-WATCH-01": Entry(
-        "watch reads run directories",
-        "`motet watch` was given an address of the network.",
-        "A run is watched through the files that its nodes write, on a machine where one of them runs.",
-        "Run it there: motet watch RUN.",
+        "nothing that can be watched like this",
+        "`motet watch` was given things of different kinds, a flag that means nothing for them, or a run file whose "
+        "nodes do not meet over a network.",
+        "It shows run directories, or listens on the network of one run file, or at addresses of one engine.",
+        "Give it one of these; a run that stays in one process is watched by its directory: motet watch RUN.",
     ),
     "E-WATCH-02": Entry(
         "several runs to watch",

@@ -4,14 +4,14 @@ Topics are relative to the run:
 
     beat/<peer>           a heartbeat, about once a second; the latest one counts
     roll/<peer>/<round>   the messages that carry a node's groups of a round
-    card/<peer>           what must agree between nodes of a run, for people to compare
+    card/<peer>           what must agree between nodes of a run; never sent, only fetched
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 Inbox = Callable[[str, bytes], None]
 """(topic, message) of something that has arrived. Called on a thread of the engine; returns at once, never raises."""
@@ -27,10 +27,12 @@ class Neighbour:
     Attributes:
         address: where, as the engine writes it.
         certificate_name: common name of its certificate, established by TLS; None without TLS.
+        kind: "node", or what passes on the messages of nodes: "relay" or "server".
     """
 
     address: str
     certificate_name: str | None = None
+    kind: Literal["node", "relay", "server"] = "node"
 
 
 class Link(Protocol):
@@ -44,12 +46,13 @@ class Link(Protocol):
     - `open` and `close` may be called again and again: a link that has a `fault` is closed and opened anew.
     """
 
-    def open(self, *, inbox: Inbox, answer: Answer, pushed: bool) -> None:
+    def open(self, *, inbox: Inbox, answer: Answer | None, pushed: bool) -> None:
         """Connect.
 
         Args:
             inbox: takes heartbeats of others and, if `pushed`, their rounds.
-            answer: gives what others fetch from this node.
+            answer: gives what others fetch from this node. None: it only listens; it answers nobody, and makes
+                nothing on a server, so that nobody else notices it.
             pushed: False if rounds are only fetched, by those who want them.
 
         Raises:

@@ -248,7 +248,7 @@ class MemoryLink:
         self._pushed = False
         self._fault: str | None = None
 
-    def open(self, *, inbox: Inbox, answer: Answer, pushed: bool) -> None:
+    def open(self, *, inbox: Inbox, answer: Answer | None, pushed: bool) -> None:
         """Take part.
 
         Raises:

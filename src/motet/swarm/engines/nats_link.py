@@ -46,7 +46,8 @@ class NatsLink:
 
     Args:
         name: of this node.
-        run_id_hex: the run's id, lower-case hexadecimal; runs with different ids do not hear each other.
+        run_id_hex: the run's id, lower-case hexadecimal; runs with different ids do not hear each other. `ANY_RUN`
+            for a link that only listens, to heartbeats of all runs.
         servers: addresses, tried in this order: "nats://host:port" or "tls://host:port".
         tls: folder with ca.pem, node.pem and node.key; TLS is then required.
         keep_rounds: rounds of each peer for which the server is to have room.
@@ -83,7 +84,7 @@ class NatsLink:
         self._lock = threading.Lock()
         self._engine: _Engine | None = None
 
-    def open(self, *, inbox: Inbox, answer: Answer, pushed: bool) -> None:
+    def open(self, *, inbox: Inbox, answer: Answer | None, pushed: bool) -> None:
         """Connect; see `Link.open`.
 
         Raises:

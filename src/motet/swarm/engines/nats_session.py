@@ -56,7 +56,7 @@ class Terms:
         beats: the stream of heartbeats.
         max_message_bytes: largest message that the run sends.
         inbox: takes what arrives.
-        answer: gives this node's own messages.
+        answer: gives this node's own messages; None for one that only listens.
         pushed: whether rounds are delivered unasked.
         count: takes the reason of each message that is dropped.
     """
@@ -68,7 +68,7 @@ class Terms:
     beats: StreamTerms
     max_message_bytes: int
     inbox: Inbox
-    answer: Answer
+    answer: Answer | None
     pushed: bool
     count: Callable[[str], None]
 
@@ -185,7 +185,7 @@ class Session:
 
     def neighbour(self) -> Neighbour:
         """The server, with the name in its certificate."""
-        return Neighbour(nats_reasons.address_of(self._server), _common_name(self._writer()))
+        return Neighbour(nats_reasons.address_of(self._server), _common_name(self._writer()), "server")
 
     async def _connect(self, server: str, timeout_s: float) -> None:
         terms, client = self._terms, self._client
@@ -209,11 +209,15 @@ class Session:
         is_secret = (writer := self._writer()) is not None and writer.get_extra_info("ssl_object") is not None
         if not is_secret and (terms.tls is not None or urlsplit(server).scheme == "tls"):
             raise nats_reasons.no_tls(server)
-        if client.max_payload < terms.max_message_bytes:
+        if terms.answer is not None and client.max_payload < terms.max_message_bytes:
             raise nats_reasons.payload_too_small(server, client.max_payload, terms.max_message_bytes)
 
     async def _prepare(self, timeout_s: float) -> None:
         terms, client = self._terms, self._client
+        if terms.answer is None:
+            await client.subscribe(terms.subjects.every_beat, cb=self._on_message)
+            await client.flush()  # by then the server has said if that is not permitted
+            return
         for stream in (terms.rounds, terms.beats):
             await ensure_stream(client, self._failures, self._server, stream, timeout_s=timeout_s)
         await client.subscribe(terms.subjects.every_beat, cb=self._on_message, pending_bytes_limit=_MAX_BACKLOG_BYTES)
@@ -326,6 +330,7 @@ class Session:
 
     async def _on_ask(self, message: Any) -> None:
         """Answer for this node's own messages. Only to an inbox: another subject would lend this node's rights."""
+        assert self._terms.answer is not None
         if not message.reply.startswith(_INBOXES) or len(message.data) > _MAX_TOPIC_BYTES:
             self._terms.count("bad_subject")
             return

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 
+from motet.swarm.engines.acl import ANY_RUN
+
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPED = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+")
 _CODED = re.compile(r"(?:=[0-9A-F]{2})+")
@@ -55,7 +57,7 @@ class Subjects:
     """The subjects of one run; nothing of another run is heard or written.
 
     Args:
-        run_id_hex: the run's id, lower-case hexadecimal.
+        run_id_hex: the run's id, lower-case hexadecimal; `ANY_RUN` to hear heartbeats of all runs, and write nothing.
 
     Raises:
         ValueError: the id is not hexadecimal.
@@ -64,14 +66,17 @@ class Subjects:
     'motet.0a.roll.lab=2Egpu.12'
     >>> Subjects("0a").topic_of("motet.0a.roll.lab=2Egpu.12")
     'roll/lab.gpu/12'
+    >>> Subjects("*").every_beat, Subjects("*").topic_of("motet.0a.beat.ann")
+    ('motet.*.beat.*', 'beat/ann')
     """
 
     def __init__(self, run_id_hex: str) -> None:
-        if not re.fullmatch(r"[0-9a-f]+", run_id_hex):
+        if run_id_hex != ANY_RUN and not re.fullmatch(r"[0-9a-f]+", run_id_hex):
             raise ValueError(f"{run_id_hex!r} is no id of a run: it is written in lower-case hexadecimal digits")
         self.rounds_stream = f"motet_{run_id_hex}"
         self.beats_stream = f"motet_{run_id_hex}_beats"
         self._run = f"motet.{run_id_hex}."
+        self._of_the_run = re.compile(r"motet\.[0-9a-f]+\." if run_id_hex == ANY_RUN else re.escape(self._run))
         self.every_beat = f"{self._run}beat.*"
         self.every_roll = f"{self._run}roll.*.*"
         self.every_card = f"{self._run}card.*"
@@ -86,9 +91,10 @@ class Subjects:
 
     def topic_of(self, subject: str) -> str | None:
         """The topic of a subject; None for a subject that `subject_of` never gives."""
-        if not subject.startswith(self._run):
+        begins = self._of_the_run.match(subject)
+        if begins is None:
             return None
-        names = [name_of(token) for token in subject.removeprefix(self._run).split(".")]
+        names = [name_of(token) for token in subject[begins.end() :].split(".")]
         return None if any(name is None or "/" in name for name in names) else "/".join(filter(None, names))
 
     def ask(self, peer: str) -> str:

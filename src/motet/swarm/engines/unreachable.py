@@ -25,6 +25,10 @@ _ALERTS: Final = {
     "access_denied": "it does not take this node's certificate",
 }
 _ENDED: Final = "it ends the connection at once"
+NO_CERTIFICATES: Final = (
+    "this node has no certificates for TLS: get a folder of them by `motet keys issue` or an invitation, and name it "
+    "in swarm.tls"
+)
 
 
 def why_unreachable(address: Address, tls: Path | None, *, timeout_s: float = 2.0) -> str:
@@ -39,6 +43,8 @@ def why_unreachable(address: Address, tls: Path | None, *, timeout_s: float = 2.
         return _why_no_quic(address)
     try:
         with socket.create_connection((address.host, address.port), timeout=timeout_s) as connection:
+            if tls is None and address.is_encrypted:
+                return NO_CERTIFICATES
             if tls is None:
                 return _why_not_plain(connection)
             return _why_not_tls(connection, address, tls)

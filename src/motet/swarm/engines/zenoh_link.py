@@ -1,9 +1,8 @@
 """A node's link over zenoh. The only module, with `zenoh_relay`, that imports it, and only when a link is opened.
 
     motet/<run>/beat/<peer>           pushed, ahead of everything else
-    motet/<run>/card/<peer>           pushed
     motet/<run>/roll/<peer>/<round>   pushed, unless rounds are only fetched
-    motet/<run>/ask/<topic>           answered by the node that the topic names
+    motet/<run>/ask/<topic>           answered by the node that the topic names; the only way of card/<peer>
 
 Nothing is ever sent in a way that waits for the slowest receiver: what does not get through is dropped, and fetched by
 who misses it. Nothing is sent, and no engine is called, on a thread of the engine.
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from motet.errors import EnvironmentFault, SwarmUnreachable, UsageError
-from motet.swarm.engines.acl import access_rules
+from motet.swarm.engines.acl import ANY_RUN, access_rules
 from motet.swarm.engines.addresses import Address, parse_addresses, without_own
 from motet.swarm.engines.links import Answer, Inbox, Neighbour
 from motet.swarm.engines.outbox import Outbox
@@ -55,7 +54,7 @@ class ZenohLink:
 
     Args:
         name: of the node; its messages go by it.
-        run_id_hex: which messages are of this run.
+        run_id_hex: which messages are of this run; `ANY_RUN` for a link that only listens, to heartbeats of all runs.
         listen: addresses at which others may connect to this node.
         connect: addresses of nodes or relays.
         embedded_port: of the loopback.
@@ -84,7 +83,7 @@ class ZenohLink:
         members: Iterable[str] | None = None,
         relays: Iterable[str] = (),
     ) -> None:
-        if not (_PART.fullmatch(name) and _PART.fullmatch(run_id_hex)):
+        if not (_PART.fullmatch(name) and (run_id_hex == ANY_RUN or _PART.fullmatch(run_id_hex))):
             raise ValueError(f"{name!r}, {run_id_hex!r}: expected letters, digits, '.', '_' and '-'")
         self._listen = parse_addresses(listen, where="swarm.listen", listens=True)
         self._connect = without_own(parse_addresses(connect, where="swarm.connect"), self._listen)
@@ -114,7 +113,7 @@ class ZenohLink:
         self._dropped: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
-    def open(self, *, inbox: Inbox, answer: Answer, pushed: bool) -> None:
+    def open(self, *, inbox: Inbox, answer: Answer | None, pushed: bool) -> None:
         """Connect; see `Link.open`.
 
         Raises:
@@ -130,13 +129,13 @@ class ZenohLink:
             "quick": Outbox("zenoh-beats", self._put_quick, max_bytes=1_000_000, max_messages=4),
             "bulk": Outbox("zenoh-rounds", self._put, max_bytes=_MAX_BYTES_OUT, max_messages=_MAX_ROUNDS_WAITING),
         }
-        kinds = {"beat/*": _MAX_BEATS_WAITING, "card/*": _MAX_ROUNDS_WAITING}
-        if pushed:
-            kinds["roll/*/*"] = _MAX_ROUNDS_WAITING
+        kinds = {"beat/*": _MAX_BEATS_WAITING} | ({"roll/*/*": _MAX_ROUNDS_WAITING} if pushed else {})
         for topics, num_waiting in kinds.items():
             ring = zenoh.handlers.RingChannel(num_waiting)
             samples = session.declare_subscriber(self._stem + topics, ring, allowed_origin=remote)
             self._start(f"zenoh-{topics[:4]}", self._receive, samples, inbox)
+        if answer is None:
+            return
         ring = zenoh.handlers.RingChannel(_MAX_QUESTIONS_WAITING)
         own = f"{self._stem}ask/*/{self._name}/**"
         queries = session.declare_queryable(own, ring, allowed_origin=remote)
@@ -180,7 +179,13 @@ class ZenohLink:
     def neighbours(self) -> list[Neighbour]:
         """Nodes and relays that this node is connected to."""
         session = self._session
-        return [] if session is None else [Neighbour(link.dst, link.auth_identifier) for link in links_of(session)]
+        if session is None:
+            return []
+        relays = set(map(str, session.info.routers_zid()))
+        return [
+            Neighbour(link.dst, link.auth_identifier, "relay" if str(link.zid) in relays else "node")
+            for link in links_of(session)
+        ]
 
     def fault(self) -> str | None:
         """Why the link does not work; zenoh is given a moment to connect anew by itself."""
@@ -321,9 +326,8 @@ class ZenohLink:
                 session.put(self._stem + topic, message, congestion_control=zenoh.CongestionControl.DROP, **options)
 
     def _receive(self, samples: Iterable[zenoh.Sample], inbox: Inbox) -> None:
-        start = len(self._stem)
         for sample in samples:
-            inbox(str(sample.key_expr)[start:], sample.payload.to_bytes())
+            inbox(str(sample.key_expr).split("/", 2)[2], sample.payload.to_bytes())
 
     def _answer(self, queries: Iterable[zenoh.Query], answer: Answer) -> None:
         zenoh = import_zenoh()

@@ -98,6 +98,12 @@ class TestPlain:
             reason = why_unreachable(Address("tcp", LOOPBACK, port), None)
         assert reason == "it speaks TLS: write tls/ instead of tcp/, and set swarm.tls"
 
+    def test_it_speaks_tls_and_this_node_has_no_certificates(self, folders):
+        with listening(tls_server(folders / "hub")) as port:
+            reason = why_unreachable(Address("tls", LOOPBACK, port), None)
+        assert "`motet keys issue`" in reason
+        assert "tls/ instead" not in reason
+
     def test_no_answer(self, monkeypatch):
         def vanish(*arguments, **options):
             raise TimeoutError

@@ -187,8 +187,8 @@ class TestMessages:
         eve = make("eve", run="cd34", embedded_port=port).open()
         ann.meets(bob)
         ann.held["roll/ann/1"] = [b"x"]
-        ann.link.send("card/ann", b"x")
-        wait_until(lambda: ("card/ann", b"x") in bob.came)
+        ann.link.send("roll/ann/1", b"x")
+        wait_until(lambda: ("roll/ann/1", b"x") in bob.came)
         assert eve.link.neighbours()
         assert eve.link.fetch("roll/ann/1", timeout_s=1.0) == []
         assert eve.came == []
