@@ -23,7 +23,7 @@ from motet.swarm.identity.keyring import run_id_of
 ONCE_S: Final = 5.0
 """So long `--once` waits for somebody to be heard."""
 
-_ADDRESS: Final = re.compile(r"(tcp|tls|quic|udp|nats)(/|:/)[^/]?.*:\d+/?")
+_ADDRESS: Final = re.compile(r"(tcp|tls|quic|udp|nats):?/\S+|[A-Za-z0-9._-]+:[0-9]+")
 _SOME_ID: Final = re.compile(rf"[0-9a-f]{{{ID_DIGITS},32}}")
 _NAME: Final = "watch"
 _PATIENCE_S: Final = 15.0
@@ -93,7 +93,7 @@ def place_of_addresses(texts: Sequence[str], tls: Path | None) -> Place:
     Raises:
         UsageError: E-WATCH-01, addresses of two engines; E-LINK-02, none at all; E-LINK-03, certificates are missing.
     """
-    of_nats = ["://" in text for text in texts]
+    of_nats = [text.startswith(("nats:", "tls:")) for text in texts]
     if any(of_nats) != all(of_nats):
         raise UsageError(
             f"{', '.join(texts)}: addresses of zenoh (tcp/host:port) and of NATS (nats://host:port); one at a time",
