@@ -243,7 +243,7 @@ def test_where_a_run_file_is_listened_to(tmp_path):
 
 @pytest.mark.parametrize("text", ["tcp/192.0.2.1", "192.0.2.1:7447", "tcp://192.0.2.1:7447"])
 def test_an_address_that_lacks_something(text):
-    with pytest.raises(UsageError, match='did you mean "tcp/192.0.2.1:7447"'):
+    with pytest.raises(UsageError, match=r'did you mean "tcp/192.0.2.1:7447"'):
         place_of_addresses([text], None)
 
 
