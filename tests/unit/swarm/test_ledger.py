@@ -78,6 +78,7 @@ def test_counts_by_hand():
             "kept": 6,
             "dropped": {"advantage": 3, "kl": 1},
             "refused": {"malformed": 2, "wrong_key": 1},
+            "worth": 0.0,
             "strikes": 1.0,
             "quarantines": 1,
             "quarantined_until": 9,

@@ -59,7 +59,7 @@ def test_empty_parts_are_refused(topic: str) -> None:
         SUBJECTS.subject_of(topic)
 
 
-@pytest.mark.parametrize("run_id_hex", ["", "0A", "a.b", "*"])
+@pytest.mark.parametrize("run_id_hex", ["", "0A", "a.b", "**", ">"])
 def test_run_ids_are_hexadecimal(run_id_hex: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         Subjects(run_id_hex)
