@@ -40,7 +40,7 @@ class GateRules:
         vocab_size: ids lie in 0..vocab_size - 1.
         end_token_ids: ids that end a completion.
         max_new_tokens: longest completion, end token included.
-        collaboration: "vertical": groups of 1 to `max_group_size`. "horizontal": of 1 to the peer's share.
+        collaboration: "vertical", "gaps": groups of 1 to `max_group_size`. "horizontal": of 1 to the peer's share.
         max_group_size: most rollouts in a group, under both.
         max_lag: None is lockstep: the current round only. A number: that many rounds before it are let in too.
         max_lead: under free pace, how many rounds a peer may be ahead; None: as many as `max_lag`.
@@ -57,7 +57,7 @@ class GateRules:
     end_token_ids: frozenset[int]
     max_new_tokens: int
     members: frozenset[str] = frozenset()
-    collaboration: Literal["vertical", "horizontal"] = "vertical"
+    collaboration: Literal["vertical", "horizontal", "gaps"] = "vertical"
     max_group_size: int = 64
     max_lag: int | None = None
     max_lead: int | None = None

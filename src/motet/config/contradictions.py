@@ -77,8 +77,8 @@ def _top_up(run: RunFile) -> list[Contradiction]:
     if run.rollout.top_up and run.rollout.ahead:
         message = "got true, but rollout.ahead = 1 samples before it is known what peers send; use one of the two"
         found.append(Contradiction(("rollout", "top_up"), (("rollout", "ahead"),), message))
-    if run.rollout.top_up and run.swarm.collaboration == "horizontal":
-        message = 'got true, but under "horizontal" collaboration no prompt is a node\'s own; use "vertical"'
+    if run.rollout.top_up and run.swarm.collaboration != "vertical":
+        message = f'got true, but under "{run.swarm.collaboration}" no prompt is a node\'s own; use "vertical"'
         found.append(Contradiction(("rollout", "top_up"), (("swarm", "collaboration"),), message))
     return found
 
@@ -129,10 +129,10 @@ def _network(run: RunFile) -> list[Contradiction]:
     if swarm.transport == "nats" and swarm.listen:
         message = "nodes do not listen where a NATS server carries their groups; leave it out"
         found.append(Contradiction(("swarm", "listen"), (transport,), message))
-    if swarm.collaboration == "horizontal" and swarm.authority is not None:
+    if swarm.collaboration != "vertical" and swarm.authority is not None:
         message = (
-            'got "horizontal", but swarm.authority lets nodes join that this file does not name, and shares of every '
-            'group need all names; use "vertical"'
+            f'got "{swarm.collaboration}", but swarm.authority lets nodes join that this file does not name, and it '
+            'needs all names; use "vertical"'
         )
         found.append(Contradiction(("swarm", "collaboration"), (("swarm", "authority"),), message))
     return found
@@ -154,7 +154,7 @@ def _shares(run: RunFile) -> list[Contradiction]:
         message = f"got {rollout.prompts_per_round} for {num_nodes} nodes; each needs a prompt: {num_nodes} or more"
         others = (("swarm", "collaboration"), ("node",))
         found.append(Contradiction(("rollout", "prompts_per_round"), others, message))
-    if run.swarm.collaboration == "vertical" and group_size > max_group_size:
+    if run.swarm.collaboration != "horizontal" and group_size > max_group_size:
         message = f"got {group_size}, but peers' gates reject groups above admission.max_group_size = {max_group_size}"
         found.append(Contradiction(("rollout", "group_size"), (("admission", "max_group_size"),), message))
     return found

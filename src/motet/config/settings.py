@@ -194,8 +194,9 @@ class LearnerSettings(Section):
 class SwarmSettings(Section):
     """How nodes work together."""
 
-    collaboration: Literal["vertical", "horizontal"] = "vertical"
-    """vertical: a node generates whole groups of its own prompts. horizontal: a share of every group."""
+    collaboration: Literal["vertical", "horizontal", "gaps"] = "vertical"
+    """vertical: a node generates whole groups of its own prompts. horizontal: a share of every group. gaps: all
+    generate whole groups of the same prompts, and learn from a peer's only where none of their own is right."""
     pace: Literal["lockstep", "free"] = "lockstep"
     """lockstep: wait for every live peer's round. free: take what has arrived."""
     deadline_s: PositiveFloat = 60.0

@@ -112,6 +112,7 @@ def assemble_member(
         deadline_s=run.swarm.deadline_s,
         max_lag=_max_lag(run),
         log_probs=run.swarm.log_probs,
+        fills_gaps=run.swarm.collaboration == "gaps",
         full_batch=run.rollout.prompts_per_round if run.rollout.top_up and run.shares_groups else 0,
     )
     return Member(node, policy, _examiner(run, policy, task, generator))

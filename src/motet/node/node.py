@@ -56,6 +56,7 @@ class Node:
         log_probs: how they travel.
         full_batch: groups of its own that peers' groups must make up for, by what they were worth lately; what is
             lacking the node samples for itself. 0: it never does.
+        fills_gaps: learn from a peer's group only where no own completion of its prompt is right.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a node, one by one
@@ -73,6 +74,7 @@ class Node:
         max_lag: int | None,
         log_probs: LogProbs = "compact",
         full_batch: int = 0,
+        fills_gaps: bool = False,
     ) -> None:
         self.name = name
         self.assignment = assignment
@@ -86,6 +88,7 @@ class Node:
         self.max_lag = max_lag
         self.log_probs = log_probs
         self.full_batch = full_batch
+        self.fills_gaps = fills_gaps
 
     def run_round(self, round: int) -> Steps[Phase, None, RoundReport]:
         """One round: generate, publish, collect, admit, top up, learn.
@@ -106,7 +109,7 @@ class Node:
         with clock.time("admit"):
             self.gate.note_own(own)
             verdicts = [self._admit(parcel, round) for parcel in parcels]
-        foreign = [verdict.group for verdict in verdicts if verdict.group is not None]
+        foreign = self._wanted(own, [verdict.group for verdict in verdicts if verdict.group is not None])
         with clock.time("top_up"):
             own = own + self.production.more(round, lacking := self._lacking(own, foreign))
         yield Phase.LEARN
@@ -123,6 +126,16 @@ class Node:
 
     def _admit(self, parcel: Parcel, round: int) -> Verdict:
         return self.gate.admit(peer=parcel.peer, round=parcel.round, payload=parcel.payload, current_round=round)
+
+    def _wanted(self, own: Sequence[Group], foreign: Sequence[Group]) -> list[Group]:
+        """The peers' groups to learn from; of the others the ledger gets the reason."""
+        if not self.fills_gaps:
+            return list(foreign)
+        failed = {group.prompt_id for group in own if all(rollout.reward <= 0 for rollout in group.rollouts)}
+        for group in foreign:
+            if group.prompt_id not in failed:
+                self.ledger.record_use(group.peer, kept=0, dropped={"no_gap": len(group.rollouts)})
+        return [group for group in foreign if group.prompt_id in failed]
 
     def _lacking(self, own: Sequence[Group], foreign: Sequence[Group]) -> int:
         """Groups that are missing to a full batch, if a peer's group counts by what the peer's were worth lately."""

@@ -6,6 +6,7 @@ With N nodes (sorted by name, ranks k = 0..N-1), P prompts a round, G completion
 
     vertical     node k takes  draw((seed, name, round), P_k)  with G completions of each,
                  P_k    = P // N + [ (k - round) mod N < P mod N ]
+    gaps         everybody takes  draw((seed, round), P)  with G completions of each
     horizontal   everybody takes  draw((seed, round), P),  and of the j-th prompt's completions node k makes
                  G_k(j) = G // N + [ (k - round - j) mod N < G mod N ]         (a share of 0 is left out)
 
@@ -25,7 +26,7 @@ from typing import Literal
 
 from motet.errors import UsageError
 
-Collaboration = Literal["vertical", "horizontal"]
+Collaboration = Literal["vertical", "horizontal", "gaps"]
 _KEPT_ROUNDS = 8
 _MOST_NAMES = 256
 
@@ -47,7 +48,7 @@ class Assignment:
         prompts_per_round: P, prompts of one round over all nodes.
         group_size: G, completions of each prompt.
         num_train_prompts: n, prompts "train/0" to "train/<n-1>".
-        collaboration: "vertical" or "horizontal".
+        collaboration: "vertical", "horizontal" or "gaps".
         is_open: nodes of any other name may take part, each with `prompts_per_round` prompts of its own; vertical only.
 
     Raises:
@@ -102,7 +103,7 @@ class Assignment:
         """So many prompts with whole groups on top of what a node generates in a round: the next of its drawing.
 
         Raises:
-            ValueError: under horizontal collaboration, where nobody draws prompts of their own.
+            ValueError: unless collaboration is vertical: elsewhere nobody draws prompts of their own.
         """
         if num_prompts == 0:
             return ()
@@ -123,8 +124,8 @@ class Assignment:
             known = self._shares.get(key)
         if known is not None:
             return known
-        compute = self._vertical if self._collaboration == "vertical" else self._horizontal
-        share = MappingProxyType(compute(peer, round))
+        compute = {"vertical": self._vertical, "horizontal": self._horizontal, "gaps": self._same}
+        share = MappingProxyType(compute[self._collaboration](peer, round))
         with self._lock:
             self._shares[key] = share
             while len(self._shares) > _KEPT_ROUNDS * (_MOST_NAMES if self._is_open else len(self._rank)):
@@ -137,8 +138,15 @@ class Assignment:
             num_prompts = self._part(num_prompts, self._rank[peer] - round)
         return dict.fromkeys(self._draw(f"vertical\n{self._seed}\n{peer}\n{round}", num_prompts), self._group_size)
 
+    def _same(self, peer: str, round: int) -> dict[str, int]:
+        del peer
+        return dict.fromkeys(self._common(round), self._group_size)
+
+    def _common(self, round: int) -> list[str]:
+        return self._draw(f"horizontal\n{self._seed}\n{round}", self._prompts_per_round)
+
     def _horizontal(self, peer: str, round: int) -> dict[str, int]:
-        prompts = self._draw(f"horizontal\n{self._seed}\n{round}", self._prompts_per_round)
+        prompts = self._common(round)
         turn = self._rank[peer] - round
         shares = {prompt_id: self._part(self._group_size, turn - j) for j, prompt_id in enumerate(prompts)}
         return {prompt_id: share for prompt_id, share in shares.items() if share > 0}

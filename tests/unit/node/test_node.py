@@ -270,3 +270,21 @@ def test_a_peers_worth_is_the_part_of_its_advantage_that_counts(pair):
     drive(ann, 0)
     whole = ann.ledger.account("bob").worth * 5
     assert 0.2 < whole < 0.6  # "either" keeps what is better than its group: half of the advantage, weighed
+
+
+def test_gaps_are_filled_and_nothing_else(pair):
+    _, ann, bob = pair(swarm={"collaboration": "gaps"}, rollout={"prompts_per_round": 8, "group_size": 2})
+    seen = []
+    learn = ann.learner.learn
+    ann.learner.learn = lambda own, foreign: (seen.append((own, foreign)), learn(own, foreign))[1]
+    for round in range(3):
+        publish_only(bob, round)
+        assert drive(ann, round)[1].metrics["external/groups"] == 8
+    skipped = 0
+    for own, foreign in seen:
+        assert len(own) == 8
+        failed = {group.prompt_id for group in own if not any(rollout.reward for rollout in group.rollouts)}
+        assert {group.prompt_id for group in foreign} == failed
+        skipped += 2 * (8 - len(failed))
+    assert 0 < sum(len(foreign) for _, foreign in seen) < 24
+    assert ann.ledger.account("bob").dropped["no_gap"] == skipped

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from motet.errors import UsageError
 from motet.swarm import Ask, Assignment
 
-COLLABORATIONS = ["vertical", "horizontal"]
+COLLABORATIONS = ["vertical", "horizontal", "gaps"]
 
 settings = st.fixed_dictionaries(
     {
@@ -52,6 +52,15 @@ def test_horizontal_shares_out_every_group(chosen, round):
     assert max(loads) - min(loads) <= chosen["prompts_per_round"]
 
 
+@given(settings, st.integers(0, 10**9))
+def test_gaps_gives_everybody_the_same_prompts_with_whole_groups(chosen, round):
+    shared = plans(Assignment(**chosen, collaboration="gaps"), chosen["peers"], round)
+    assert len(set(shared.values())) == 1
+    (plan,) = set(shared.values())
+    assert len({ask.prompt_id for ask in plan}) == len(plan) == chosen["prompts_per_round"]
+    assert all(ask.num_completions == chosen["group_size"] for ask in plan)
+
+
 @given(settings, st.integers(0, 10**6), st.sampled_from(COLLABORATIONS))
 def test_expected_is_the_plan_and_ids_exist(chosen, round, collaboration):
     assignment = Assignment(**chosen, collaboration=collaboration)
@@ -69,7 +78,7 @@ def test_a_lone_node_takes_everything(collaboration):
     assert {ask.num_completions for ask in plan} == {8}
 
 
-@pytest.mark.parametrize("collaboration", COLLABORATIONS)
+@pytest.mark.parametrize("collaboration", ["vertical", "horizontal"])
 def test_rests_rotate_so_that_everybody_generates_the_same(collaboration):
     peers = ["ann", "bob", "cid"]
     assignment = Assignment(3, peers, 4, 5, 100, collaboration)
@@ -167,7 +176,8 @@ def test_beyond_the_plan_come_the_next_prompts_of_the_same_drawing():
     assert len(few.beyond("ann", 3, 50)) == 4  # the task has no more
 
 
-def test_under_horizontal_collaboration_nobody_has_prompts_beyond_the_plan():
-    shared = Assignment(7, ["ann", "bob"], 6, 4, num_train_prompts=100, collaboration="horizontal")
+@pytest.mark.parametrize("collaboration", ["horizontal", "gaps"])
+def test_where_prompts_are_shared_nobody_has_prompts_beyond_the_plan(collaboration):
+    shared = Assignment(7, ["ann", "bob"], 6, 4, num_train_prompts=100, collaboration=collaboration)
     with pytest.raises(ValueError, match="vertical"):
         shared.beyond("ann", 0, 1)
