@@ -30,6 +30,7 @@ def find_contradictions(run: RunFile) -> list[Contradiction]:
         *_terms(run),
         *_ahead(run),
         *_top_up(run),
+        *_level(run),
         *_schedule(run),
         *_shares(run),
         *_nodes(run),
@@ -81,6 +82,13 @@ def _top_up(run: RunFile) -> list[Contradiction]:
         message = f'got true, but under "{run.swarm.collaboration}" no prompt is a node\'s own; use "vertical"'
         found.append(Contradiction(("rollout", "top_up"), (("swarm", "collaboration"),), message))
     return found
+
+
+def _level(run: RunFile) -> list[Contradiction]:
+    if run.method.level == "token" or ":" not in run.method.resolved_weights:
+        return []
+    message = f'got "{run.method.level}", but {run.method.weights} gives each token its weight by itself; leave it out'
+    return [Contradiction(("method", "level"), (("method", "weights"),), message)]
 
 
 def _schedule(run: RunFile) -> list[Contradiction]:

@@ -111,6 +111,8 @@ def _allowed_one(schema: Mapping[str, Any], description: str) -> str:
     if choices := _choices(schema):
         quoted = ", ".join(f'"{choice}"' for choice in choices)
         return quoted if len(choices) == 1 else f"one of {quoted}"
+    if examples := schema.get("examples"):
+        return f'"{examples[0]}"'
     if schema.get("pattern"):
         return description.split(". ")[0].split(": ")[-1].removesuffix(".")
     if schema["type"] == "array":

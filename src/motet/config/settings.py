@@ -118,6 +118,7 @@ _MESSAGE_OVERHEAD_BYTES: Final = 4_096
 MethodName = Literal["on_policy", "nois", "vis", "tis", "f_nois", "f_vis", "f_tis"]
 Weights = Literal["none", "vanilla", "truncated"]
 Rule = Literal["either", "both", "off"]
+OwnFunction = Annotated[str, Field(pattern=r"^.+:[A-Za-z_][A-Za-z0-9_]*$", examples=["file.py:function"])]
 
 PRESETS: Final[dict[MethodName, tuple[Weights, Rule]]] = {
     "on_policy": ("none", "off"),
@@ -136,10 +137,11 @@ class MethodSettings(Section):
 
     name: MethodName = "f_tis"
     """Preset: on_policy (each node alone), nois, vis, tis, f_nois, f_vis, f_tis."""
-    weights: Weights | None = None
-    """Importance weights pi_old/pi_gen: none, as they are, or capped. Without it: the preset's."""
-    rule: Rule | None = None
-    """Filter on external samples: dropped if A<=0 or KL>limit; if A<=0 and KL>limit; never. Without it: preset's."""
+    weights: Weights | OwnFunction | None = None
+    """Importance weights pi_old/pi_gen: none, as they are, capped, or by your function. Without it: the preset's."""
+    rule: Rule | OwnFunction | None = None
+    """Filter on external samples: dropped if A<=0 or KL>limit; if A<0 and KL>limit; never; or where your function says
+    so. Without it: preset's."""
     cap: PositiveFloat = 2.0
     """Largest importance weight under weights = "truncated" (TRL: clip_max, 3 there)."""
     level: Literal["token", "sequence"] = "token"
@@ -158,12 +160,12 @@ class MethodSettings(Section):
     """Divide a group's centred rewards by their standard deviation, or not."""
 
     @property
-    def resolved_weights(self) -> Weights:
+    def resolved_weights(self) -> Weights | OwnFunction:
         """`weights`, or the preset's."""
         return PRESETS[self.name][0] if self.weights is None else self.weights
 
     @property
-    def resolved_rule(self) -> Rule:
+    def resolved_rule(self) -> Rule | OwnFunction:
         """`rule`, or the preset's."""
         return PRESETS[self.name][1] if self.rule is None else self.rule
 

@@ -9,7 +9,7 @@ are natural-log probabilities under the policy being trained, under it when the 
 from __future__ import annotations
 
 from motet.core.advantages import group_advantages
-from motet.core.choices import Estimator, Level, Reduction, Rule, Scale, WeightKind
+from motet.core.choices import Estimator, Level, Reduction, Rule, RuleFunction, Scale, WeightFunction, WeightKind
 from motet.core.diagnostics import loss_diagnostics
 from motet.core.divergence import kl_gen_old
 from motet.core.filters import DropReason, drop_reasons, keep_mask
@@ -25,7 +25,9 @@ __all__ = [
     "Level",
     "Reduction",
     "Rule",
+    "RuleFunction",
     "Scale",
+    "WeightFunction",
     "WeightKind",
     "backward_through_head",
     "chunked_logprobs",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
+
+from torch import Tensor
 
 Scale = Literal["std", "none"]
 """Group advantages: centred rewards divided by the group's standard deviation, or centred only."""
@@ -15,6 +18,12 @@ Level = Literal["token", "sequence"]
 
 Rule = Literal["either", "both", "off"]
 """The filter drops external samples with A <= 0 *or* KL > limit, with A < 0 *and* KL > limit, or none."""
+
+WeightFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""A weight of one's own: f(logp_old_BT, logp_gen_BT, mask_BT) -> weights (B, T)   (`motet.core.own_functions`)"""
+
+RuleFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""A filter of one's own: f(advantage_B, kl_B, is_external_B) -> true where kept (B,)   (`motet.core.own_functions`)"""
 
 Estimator = Literal["k1", "k2", "k3"]
 """Estimator of KL(pi_gen || pi_old) from samples of pi_gen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from motet.core.choices import Level, WeightKind
+from motet.core.choices import Level, WeightFunction, WeightKind
 from motet.core.divergence import kl_gen_old
 from motet.core.filters import DropReason
 from motet.core.importance import importance_weights, is_known
@@ -20,7 +20,7 @@ def loss_diagnostics(
     reason_B: Tensor,
     group_B: Tensor,
     *,
-    weights: WeightKind = "truncated",
+    weights: WeightKind | WeightFunction = "truncated",
     cap: float = 2.0,
     level: Level = "token",
 ) -> dict[str, float]:
@@ -51,7 +51,7 @@ def loss_diagnostics(
         is_external_B: true for samples of peers, shape (B,).
         reason_B: `DropReason` of each sample, shape (B,).
         group_B: integer labels of the groups, shape (B,).
-        weights: kind of weight that the loss uses.
+        weights: kind of weight that the loss uses, or its function.
         cap: cap that the loss uses.
         level: level that the loss uses.
 

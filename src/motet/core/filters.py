@@ -7,7 +7,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from motet.core.choices import Rule, require_choice
+from motet.core.choices import Rule, RuleFunction, require_choice
+from motet.core.own_functions import own_keeps
 
 
 class DropReason(IntEnum):
@@ -23,6 +24,8 @@ class DropReason(IntEnum):
     """External, and both."""
     NON_FINITE = 4
     """A log-prob or the advantage is not a finite number; own samples too, and whatever the rule."""
+    RULE = 5
+    """External, and a rule of one's own did not keep it."""
 
 
 def drop_reasons(
@@ -30,15 +33,16 @@ def drop_reasons(
     kl_B: Tensor,
     is_external_B: Tensor,
     *,
-    rule: Rule = "either",
+    rule: Rule | RuleFunction = "either",
     kl_limit_nats: float = 50.0,
     finite_B: Tensor | None = None,
 ) -> Tensor:
     """`DropReason` of each sample.
 
-        either   dropped if A <= 0 or  KL > limit
-        both     dropped if A <  0 and KL > limit
-        off      never dropped
+        either      dropped if A <= 0 or  KL > limit
+        both        dropped if A <  0 and KL > limit
+        off         never dropped
+        a function  dropped, for reason RULE, where it says false of (advantage_B, kl_B, is_external_B)
 
     Only external samples are filtered. A NaN counts as a bad advantage and as a KL over the limit. (A = 0 adds nothing
     to the loss either way; "both" drops what pushes away from text that our policy would hardly write.)
@@ -47,22 +51,23 @@ def drop_reasons(
         advantage_B: advantages, shape (B,).
         kl_B: KL(pi_gen || pi_old) of each completion in nats, shape (B,).
         is_external_B: true for samples of peers, shape (B,).
-        rule: which samples are dropped.
-        kl_limit_nats: the limit; a KL equal to it is kept.
+        rule: which samples are dropped, or a function that says which are kept (`motet.core.own_functions`).
+        kl_limit_nats: the limit; a KL equal to it is kept. Functions have their own.
         finite_B: false for samples with numbers that are not finite, shape (B,); without it: all true.
 
     Returns:
         Codes, shape (B,), int8.
 
     Raises:
-        ValueError: shapes differ, or the rule is unknown.
+        ValueError: shapes differ, the rule is unknown, or a function returns something else than booleans.
 
     Example:
         >>> drop_reasons(torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([0.0, 0.0, 60.0, 0.0]),
         ...              torch.tensor([True, True, True, False]))
         tensor([0, 1, 2, 0], dtype=torch.int8)
     """
-    require_choice("rule", rule, Rule)
+    if not callable(rule):
+        require_choice("rule", rule, Rule)
     shapes = [tuple(tensor.shape) for tensor in (advantage_B, kl_B, is_external_B)]
     if advantage_B.ndim != 1 or len(set(shapes)) != 1:
         msg = f"tensors must share one shape (B,); got {', '.join(map(str, shapes))}"
@@ -70,7 +75,10 @@ def drop_reasons(
     no_better_B = ~(advantage_B > 0)
     too_far_B = ~(kl_B <= kl_limit_nats)
     code_B = no_better_B * int(DropReason.ADVANTAGE) + too_far_B * int(DropReason.KL)
-    if rule == "either":
+    if callable(rule):
+        dropped_B = is_external_B.bool() & ~own_keeps(rule, advantage_B, kl_B, is_external_B)
+        code_B = torch.full_like(code_B, int(DropReason.RULE))
+    elif rule == "either":
         dropped_B = is_external_B.bool()
     elif rule == "both":
         dropped_B = is_external_B.bool() & ~(advantage_B >= 0) & too_far_B
@@ -87,7 +95,7 @@ def keep_mask(
     kl_B: Tensor,
     is_external_B: Tensor,
     *,
-    rule: Rule = "either",
+    rule: Rule | RuleFunction = "either",
     kl_limit_nats: float = 50.0,
 ) -> Tensor:
     """True for samples that the filter keeps; shape (B,), bool. Own samples always are.

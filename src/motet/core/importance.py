@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from motet.core.choices import Level, WeightKind, require_choice
+from motet.core.choices import Level, WeightFunction, WeightKind, require_choice
+from motet.core.own_functions import own_weights
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to +-20 before `exp`: e^20 = 4.9e8 still fits every dtype, its square too."""
@@ -53,7 +54,7 @@ def importance_weights(
     logp_gen_BT: Tensor,
     mask_BT: Tensor,
     *,
-    kind: WeightKind = "truncated",
+    kind: WeightKind | WeightFunction = "truncated",
     cap: float = 2.0,
     level: Level = "token",
 ) -> Tensor:
@@ -62,6 +63,7 @@ def importance_weights(
         none        1                              (NoIS: off-policy samples taken as if on-policy)
         vanilla     pi_old/pi_gen                  (VIS)
         truncated   min(pi_old/pi_gen, cap)        (TIS)
+        a function  what it says of (logp_old_BT, logp_gen_BT, mask_BT), whatever cap and level are
 
     At level "sequence" the ratio is that of the whole completion, exp(sum_t logp_old - logp_gen), capped once and
     given to each of its tokens. Log-ratios are clamped to +-20.
@@ -70,7 +72,7 @@ def importance_weights(
         logp_old_BT: log-probs under our policy when the batch began, nats, shape (B, T).
         logp_gen_BT: log-probs under the policy that sampled, nats, shape (B, T).
         mask_BT: true (or 1) on completion tokens, shape (B, T). Padding may hold anything.
-        kind: which weight.
+        kind: which weight, or a function that gives it (`motet.core.own_functions`).
         cap: largest weight under "truncated"; the other kinds ignore it.
         level: one ratio for each token or for each completion.
 
@@ -79,7 +81,7 @@ def importance_weights(
         need it, and at level "sequence" so does its whole completion.
 
     Raises:
-        ValueError: shapes differ, or an option is unknown.
+        ValueError: shapes differ, an option is unknown, or a function returns something else than weights.
 
     Example:
         Ratios e^0 = 1 and e^1 = 2.718, the latter capped:
@@ -87,7 +89,8 @@ def importance_weights(
         >>> importance_weights(torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2))
         tensor([[1., 2.]])
     """
-    require_choice("kind", kind, WeightKind)
+    if not callable(kind):
+        require_choice("kind", kind, WeightKind)
     require_choice("level", level, Level)
     require_same_shape(logp_old_BT, logp_gen_BT, mask_BT)
     if cap <= 0:
@@ -96,6 +99,8 @@ def importance_weights(
     mask_BT = mask_BT.bool()
     logp_old_BT, logp_gen_BT = logp_old_BT.detach(), logp_gen_BT.detach()
     known_BT = is_known(mask_BT, logp_old_BT, logp_gen_BT)
+    if callable(kind):
+        return own_weights(kind, logp_old_BT, logp_gen_BT, known_BT)
     log_ratio_BT = log_ratio(logp_old_BT, logp_gen_BT, known_BT)
     if kind == "none":
         return mask_BT.to(log_ratio_BT.dtype)

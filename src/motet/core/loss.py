@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.core.choices import Estimator, Level, Reduction, Rule, WeightKind
+from motet.core.choices import Estimator, Level, Reduction, Rule, RuleFunction, WeightFunction, WeightKind
 from motet.core.divergence import kl_gen_old
 from motet.core.filters import DropReason, drop_reasons
 from motet.core.importance import bounded_exp, importance_weights, is_known, log_ratio, require_same_shape
@@ -56,10 +56,10 @@ def ftis_loss(  # noqa: PLR0913 - the method's settings, one by one
     *,
     epsilon: float = 0.2,
     epsilon_high: float | None = None,
-    weights: WeightKind = "truncated",
+    weights: WeightKind | WeightFunction = "truncated",
     cap: float = 2.0,
     level: Level = "token",
-    rule: Rule = "either",
+    rule: Rule | RuleFunction = "either",
     kl_limit_nats: float = 50.0,
     kl_estimator: Estimator = "k3",
     kl_reduction: Reduction = "sum",
@@ -80,17 +80,19 @@ def ftis_loss(  # noqa: PLR0913 - the method's settings, one by one
         is_external_B: true for samples of peers, shape (B,).
         epsilon: clip range of R below 1, and above unless `epsilon_high` is given.
         epsilon_high: clip range of R above 1.
-        weights: "none" (NoIS), "vanilla" (VIS) or "truncated" (TIS).
+        weights: "none" (NoIS), "vanilla" (VIS), "truncated" (TIS), or a function (`motet.core.own_functions`).
         cap: largest weight under "truncated".
         level: one weight for each "token" or for each "sequence".
-        rule: which external samples are dropped: "either" (A <= 0 or KL > limit), "both" (A < 0 and so), "off".
+        rule: which external samples are dropped: "either" (A <= 0 or KL > limit), "both" (A < 0 and so), "off";
+            or a function that says which are kept.
         kl_limit_nats: that limit.
         kl_estimator: estimator of the filter's KL.
         kl_reduction: sum or mean over a completion's tokens.
         denominator: B of the whole batch when this is one micro-batch of it; losses of micro-batches then add up.
 
     Raises:
-        ValueError: shapes differ, an option is unknown, or the denominator is below 1.
+        ValueError: shapes differ, an option is unknown, the denominator is below 1, or a function returns something
+            else than weights or booleans.
 
     Example:
         Two own samples at the first update (R = w = 1): the loss is -(2 + -1) / 2.

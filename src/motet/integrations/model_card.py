@@ -184,7 +184,7 @@ def _method(run: RunFile, subject: Subject) -> str:
         "importance weights": method.resolved_weights,
         "filter": method.resolved_rule,
         "cap": method.cap if method.resolved_weights == "truncated" else None,
-        "KL limit (nats)": method.kl_limit_nats if method.resolved_rule != "off" else None,
+        "KL limit (nats)": method.kl_limit_nats if method.resolved_rule in ("either", "both") else None,
         "clip range": method.epsilon,
         "learning rate": learner.learning_rate,
         "schedule": learner.schedule,

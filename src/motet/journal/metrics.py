@@ -69,6 +69,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("filter/dropped/kl", "share", "external completions dropped for a KL above the limit", "near 0"),
     Metric("filter/dropped/advantage_and_kl", "share", 'external completions dropped for both (rule "both" only)'),
     Metric("filter/dropped/non_finite", "share", "completions dropped for a log-prob that is not finite", "0"),
+    Metric("filter/dropped/rule", "share", "external completions dropped by a rule of the user's own"),
     Metric(
         "weight/mean_before_cap",
         "ratio",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,18 +152,17 @@ class Learner:
             mask_truncated=self.method.truncated == "mask",
         )
         logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
-        # What the filter drops whatever its KL needs no forward pass.
-        no_kl_B = torch.zeros(len(batch))
-        reason_B = drop_reasons(batch.advantage_B, no_kl_B, batch.is_external_B, rule=self.method.rule)
+        reason_B = _dropped_unseen(batch, self.method)
         learned_B = (reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
-        metrics = self._gradient(batch, learned_B, logp_old_BT, reason_B)
+        metrics = self._gradient(batch, learned_B, logp_old_BT, reason_B, self.method)
         learned_B &= reason_B == int(DropReason.KEPT)
         influence = measure_influence(batch, logp_old_BT, reason_B, self.method, limit=self._max_influence)
         if influence.binds:
             self.optimizer.forget_gradients()
             scaled = influence.scaled(batch)
             learned_B &= scaled.advantage_B != 0
-            metrics = self._gradient(scaled, learned_B, logp_old_BT, reason_B)
+            judged = dataclasses.replace(self.method, rule="off")  # by the advantages before they were scaled
+            metrics = self._gradient(scaled, learned_B, logp_old_BT, reason_B, judged)
         metrics |= {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
         if bool(learned_B.any()):
             metrics |= self._step(number)
@@ -183,10 +183,10 @@ class Learner:
         return StepReport(metrics=metrics, uses=_uses(batch, reason_B, influence))
 
     def _gradient(
-        self, batch: Batch, rows_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor
+        self, batch: Batch, rows_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor, method: Method
     ) -> dict[str, float]:
         """Add up the gradient over micro-batches of `rows_B`; fills in their logp_old and the filter's reasons."""
-        pending_B = batch.is_external_B & (self.method.rule != "off")
+        pending_B = batch.is_external_B & (method.rule != "off")
         packed = self.policy.takes_plans
         in_order = rows_by_prompt(batch, rows_B, last_B=pending_B)
         slices = micro_batches(
@@ -198,7 +198,7 @@ class Learner:
         )
         loss, num_clipped, num_tokens = 0.0, 0, 0
         for rows in slices:
-            judged = backward_rows(self.policy, batch, rows, self.method, scale=self.optimizer.scale.value)
+            judged = backward_rows(self.policy, batch, rows, method, scale=self.optimizer.scale.value)
             self.optimizer.collect_gradients()
             logp_old_BT[rows] = judged.logp_old_nT.to(logp_old_BT)
             reason_B[rows] = judged.reason_n.cpu()
@@ -222,6 +222,16 @@ class Learner:
             "optim/learning_rate": self.optimizer.options.rate(number),
             "optim/skipped": float(not taken),
         }
+
+
+def _dropped_unseen(batch: Batch, method: Method) -> torch.Tensor:
+    """`DropReason` of what the filter drops whatever its KL, which needs no forward pass; all others count as kept.
+
+    A rule of the user's own may keep a completion for its KL, so it drops nothing unseen. Only at an advantage of 0,
+    where a completion teaches nothing either way, its word on a KL of 0 is what is counted.
+    """
+    reason_B = drop_reasons(batch.advantage_B, torch.zeros(len(batch)), batch.is_external_B, rule=method.rule)
+    return torch.where(batch.advantage_B == 0, reason_B, 0) if callable(method.rule) else reason_B
 
 
 def _batch_metrics(batch: Batch) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from motet.core import Estimator, Level, Reduction, Rule, Scale, WeightKind
+from motet.core import Estimator, Level, Reduction, Rule, RuleFunction, Scale, WeightFunction, WeightKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +14,13 @@ class Method:
 
     Under `truncated = "mask"` a completion that was cut at the length limit has advantage 0, whoever sampled it; it
     counts in its group's mean and standard deviation and in the loss's denominator all the same.
+
+    A function for `weights` or `rule` sees some of a batch's completions at a time: what it says of one must not depend
+    on the others, nor change from call to call.
     """
 
-    weights: WeightKind = "truncated"
-    rule: Rule = "either"
+    weights: WeightKind | WeightFunction = "truncated"
+    rule: Rule | RuleFunction = "either"
     cap: float = 2.0
     level: Level = "token"
     epsilon: float = 0.2

@@ -17,6 +17,7 @@ from motet.models import Policy, PromptStyle, Workload, load_policy
 from motet.models.lora import LoraOptions
 from motet.node.examiner import Examiner
 from motet.node.node import Node
+from motet.node.own_method import rule_of, weights_of
 from motet.node.production import Ahead, OnTime, Production
 from motet.node.sampling import Sampler, derived_seed, prompt_encoder
 from motet.records import Archive, WireLimits
@@ -151,7 +152,12 @@ def policy_of(run: RunFile, settings: NodeSettings, *, trains: bool = True) -> P
         run: the settings.
         settings: the node's.
         trains: False for a policy that is only asked; memory for training is not needed then.
+
+    Raises:
+        MotetError: whatever the model or the method's own functions have to say.
     """
+    if trains:
+        _method(run)  # an own function that does not work is told before a model takes its time
     lora = settings.lora
     return load_policy(
         settings.model,
@@ -270,23 +276,11 @@ def _sampler(run: RunFile, name: str, policy: Policy, task: Task, generator: Gen
 def _learner(
     run: RunFile, settings: NodeSettings, policy: Policy, prompt_ids: Callable[[str], Sequence[int]]
 ) -> Learner:
-    method, learner = run.method, run.learner
+    learner = run.learner
     learning_rate = settings.learning_rate or learner.learning_rate
     return Learner(
         policy,
-        method=Method(
-            weights=method.resolved_weights,
-            rule=method.resolved_rule,
-            cap=method.cap,
-            level=method.level,
-            epsilon=method.epsilon,
-            epsilon_high=method.epsilon_high,
-            kl_limit_nats=method.kl_limit_nats,
-            kl_estimator=method.kl_estimator,
-            kl_reduction=method.kl_reduction,
-            scale_rewards=method.scale_rewards,
-            truncated=run.rollout.truncated,
-        ),
+        method=_method(run),
         optimizer=OptimizerOptions(
             learning_rate=learning_rate,
             num_steps=run.run.rounds,
@@ -301,6 +295,23 @@ def _learner(
         joined=run.swarm.collaboration == "horizontal",
         max_batch_tokens=learner.max_batch_tokens,
         max_influence=run.resolved_max_influence,
+    )
+
+
+def _method(run: RunFile) -> Method:
+    method = run.method
+    return Method(
+        weights=weights_of(method.resolved_weights),
+        rule=rule_of(method.resolved_rule),
+        cap=method.cap,
+        level=method.level,
+        epsilon=method.epsilon,
+        epsilon_high=method.epsilon_high,
+        kl_limit_nats=method.kl_limit_nats,
+        kl_estimator=method.kl_estimator,
+        kl_reduction=method.kl_reduction,
+        scale_rewards=method.scale_rewards,
+        truncated=run.rollout.truncated,
     )
 
 

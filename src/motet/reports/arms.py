@@ -30,7 +30,7 @@ class Arm:
     """Runs that differ in nothing but their seed.
 
     Attributes:
-        label: for people; unique in a comparison, such as "F-TIS" or "F-TIS, method.cap = 3".
+        label: for people; unique in a comparison, such as "F-TIS" or "F-TIS, method.cap = 3". Names own functions.
         method: name of the method, as in the run file.
         runs: one per seed, in order of seeds.
     """
@@ -154,11 +154,10 @@ def _label(
     method = dict(identity)["method.name"]
     label = METHOD_LABELS.get(method, method)
     namesakes = [dict(other) for other in families if dict(other)["method.name"] == method]
-    if len(namesakes) == 1:
-        return label
     own = dict(identity)
     keys = dict.fromkeys(key for other in namesakes for key in other)
-    telling = [key for key in keys if len({other.get(key) for other in namesakes}) > 1]
+    functions = _own_functions(own)
+    telling = [key for key in keys if key in functions or len({other.get(key) for other in namesakes}) > 1]
     return ", ".join([label, *(f"{key} = {own.get(key, 'default')}" for key in telling)])
 
 
@@ -166,9 +165,15 @@ def _by_seed(runs: Iterable[RunView]) -> tuple[RunView, ...]:
     return tuple(sorted(runs, key=lambda run: run.seed))
 
 
-def _arm_order(arm: Arm) -> tuple[int, str]:
+def _own_functions(settings: Mapping[str, str]) -> list[str]:
+    """Settings that name a function of the user's: what the method's name stands for is then not what was run."""
+    return [key for key in ("method.weights", "method.rule") if ":" in settings.get(key, "")]
+
+
+def _arm_order(arm: Arm) -> tuple[int, bool, str]:
     known = arm.method in _METHOD_ORDER
-    return (_METHOD_ORDER.index(arm.method) if known else len(_METHOD_ORDER), arm.label)
+    order = _METHOD_ORDER.index(arm.method) if known else len(_METHOD_ORDER)
+    return (order, bool(_own_functions(arm.runs[0].settings)), arm.label)
 
 
 def _progress(views: Mapping[int, NodeView], split: str) -> Progress:

@@ -22,6 +22,7 @@ _DROP_REASONS = {
     "kl": "KL above the limit",
     "advantage_and_kl": "both",
     "non_finite": "not finite",
+    "rule": "own rule",
 }
 
 

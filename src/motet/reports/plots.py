@@ -34,6 +34,7 @@ _COLORS = {
     "kl": "#d55e00",
     "advantage_and_kl": "#cc79a7",
     "non_finite": _INK,
+    "rule": "#009e73",
 }
 _MARKERS = {"on_policy": "s", "f_tis": "o", "nois": "^"}
 _SPARE_COLORS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8a800", _BLUE)

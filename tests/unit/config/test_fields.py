@@ -16,7 +16,7 @@ from motet.config.fields import all_sections, all_settings
         ("rollout.temperature", "a number above 0"),
         ("method.epsilon", "a number above 0 and below 1"),
         ("method.epsilon_high", "a number above 0"),
-        ("method.weights", 'one of "none", "vanilla", "truncated"'),
+        ("method.weights", 'one of "none", "vanilla", "truncated" or "file.py:function"'),
         ("swarm.transport", 'one of "memory", "pipes", "zenoh", "nats"'),
         ("rollout.ahead", "a whole number from 0 to 1"),
         ("task.terms", "a list of at least one in [ ], each a whole number from 2 to 20"),

@@ -222,6 +222,11 @@ def test_any_content_gives_a_usage_error(path: Path, content: bytes) -> None:
             'run.toml:2  method.name: got "f-tis"; allowed: one of "on_policy", "nois", "vis", "tis", '
             '"f_nois", "f_vis", "f_tis"; did you mean "f_tis"?',
         ),
+        (
+            "[method]\nweights = 'truncatd'",
+            'run.toml:2  method.weights: got "truncatd"; allowed: one of "none", "vanilla", "truncated" or '
+            '"file.py:function"; did you mean "truncated"?',
+        ),
         ("[swarm]\n\n# x\ndeadline_s = nan", "run.toml:4  swarm.deadline_s: got nan; allowed: a finite number above 0"),
         (
             "[task]\nterms = [\n  3,\n  1,\n]",

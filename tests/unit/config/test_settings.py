@@ -160,6 +160,18 @@ def test_a_preset_is_overridden_part_by_part() -> None:
     assert MethodSettings(name="nois", rule="either").resolved_rule == "either"
 
 
+def test_an_own_function_takes_the_place_of_a_preset() -> None:
+    method = MethodSettings(name="f_tis", weights="mine.py:my_weights", rule="lab.rules:near")
+    assert (method.resolved_weights, method.resolved_rule) == ("mine.py:my_weights", "lab.rules:near")
+    assert MethodSettings(rule="mine.py:near").resolved_weights == "truncated"
+
+
+@pytest.mark.parametrize("name", ["mine.py", "mine.py:", "mine.py:my weights", ":near"])
+def test_what_names_no_function_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        MethodSettings(weights=name)
+
+
 def test_settings_are_frozen() -> None:
     run = run_file()
     with pytest.raises(ValidationError):
@@ -171,6 +183,7 @@ def test_settings_are_frozen() -> None:
     [
         ({"node": (TWO_NODES[0], TWO_NODES[0])}, ("node", 1, "name")),
         ({"learner": LearnerSettings(warmup_rounds=201)}, ("learner", "warmup_rounds")),
+        ({"method": MethodSettings(weights="mine.py:f", level="sequence")}, ("method", "level")),
         (
             {"learner": LearnerSettings(schedule="linear", learning_rate=1e-5, final_learning_rate=1e-4)},
             ("learner", "final_learning_rate"),

@@ -20,6 +20,7 @@ EXTERNAL_NAMES = {
     "filter/dropped/kl",
     "filter/dropped/advantage_and_kl",
     "filter/dropped/non_finite",
+    "filter/dropped/rule",
     "external/influence_share",
 }
 OWN_NAMES = {
@@ -37,7 +38,7 @@ def example(cap=2.0, **changes):
         [[0, 0], [0, -0.1], [LOG2, 0], [2 * LOG2, 2 * LOG2], [-LOG2, 9], [0, math.nan]], dtype=torch.float64
     )
     mask_BT = torch.tensor([[1, 1], [1, 1], [1, 1], [1, 1], [1, 0], [1, 1]])
-    K, A, KL, _, BAD = DropReason
+    K, A, KL, _, BAD, _ = DropReason
     arguments = {
         "logp_old_BT": old_BT,
         "logp_gen_BT": old_BT - difference_BT,

@@ -7,7 +7,7 @@ import torch
 
 from motet.core import DropReason, drop_reasons, keep_mask
 
-K, A, KL, AKL, BAD = DropReason
+K, A, KL, AKL, BAD, _ = DropReason
 ADVANTAGE_B = torch.tensor([1.0, 0.0, -1.0, 1.0, 0.0, -1.0])
 KL_B = torch.tensor([50.0, 0.0, 0.0, 50.1, 50.1, 50.1])
 
@@ -74,4 +74,5 @@ def test_codes_are_stable():
         "KL": 2,
         "ADVANTAGE_AND_KL": 3,
         "NON_FINITE": 4,
+        "RULE": 5,
     }

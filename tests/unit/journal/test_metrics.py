@@ -52,6 +52,7 @@ NAMES = [
     "filter/dropped/advantage_and_kl",
     "filter/dropped/kl",
     "filter/dropped/non_finite",
+    "filter/dropped/rule",
     "filter/dropped_share",
     "group/zero_variance_share",
     "kl_gen_old/sum_p50",

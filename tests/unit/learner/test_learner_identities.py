@@ -94,6 +94,53 @@ def test_a_step_is_the_formula(random_policy, make_learner, round_of_groups, ass
         assert report.metrics["filter/dropped/kl"] > 0, "the limit should have dropped some row by its KL alone"
 
 
+def truncated(old_BT, gen_BT, mask_BT):
+    return (old_BT - gen_BT).exp().clamp(max=1.5) * mask_BT
+
+
+def either(advantage_B, kl_B, is_external_B):
+    return ~is_external_B | ((advantage_B > 0) & (kl_B <= 3.0))
+
+
+def test_own_functions_equal_to_ours_take_the_same_step(random_policy, make_learner, round_of_groups, assert_alike):
+    options = {"cap": 1.5, "kl_limit_nats": 3.0}
+    ours, own = (
+        make_learner(random_policy(), dtype=torch.float64, max_batch_tokens=60, **options, weights=weights, rule=rule)
+        for weights, rule in (("truncated", "either"), (truncated, either))
+    )
+    expected, found = ours.learner.learn(*round_of_groups), own.learner.learn(*round_of_groups)
+    assert_alike(own.gradients[0], ours.gradients[0], 1e-6)
+    assert {peer: use.kept for peer, use in found.uses.items()} == {p: use.kept for p, use in expected.uses.items()}
+    assert {reason for use in found.uses.values() for reason in use.dropped} == {"rule"}
+    share = expected.metrics["filter/dropped_share"]
+    assert found.metrics["filter/dropped_share"] == found.metrics["filter/dropped/rule"] == share > 0
+    for name in ("samples/backward", "external/influence_share"):
+        assert found.metrics[name] == pytest.approx(expected.metrics[name])
+
+
+def test_an_own_rule_may_keep_what_is_worse_than_its_group(random_policy, make_learner, round_of_groups, texts):
+    """It is asked with the true KL: a rule that keeps only what is far drops nobody for a KL of 0."""
+    far = make_learner(random_policy(), dtype=torch.float64, rule=lambda _advantage, kl_B, _external: kl_B > 3.0)
+    uses = far.learner.learn(*round_of_groups).uses
+    method = {"weights": "truncated", "rule": "off", "level": "token", "cap": 2.0, "kl_limit_nats": 3.0}
+    near_by, worse_too = ({**method, "rule": "both"}, method)
+    counts = [naive_gradient(random_policy(), *round_of_groups, m, texts=texts)[1] for m in (near_by, worse_too)]
+    num_worse_and_far = counts[1] - counts[0]
+    better = make_learner(random_policy(), dtype=torch.float64, rule=lambda a_B, kl_B, _: (kl_B > 3.0) & (a_B > 0))
+    kept_better = sum(use.kept for use in better.learner.learn(*round_of_groups).uses.values())
+    assert num_worse_and_far > 0
+    assert sum(use.kept for use in uses.values()) == kept_better + num_worse_and_far
+
+
+def test_an_own_rule_judges_advantages_before_they_are_scaled(random_policy, make_learner, round_of_groups):
+    rule = lambda advantage_B, _kl, _external: advantage_B > 0.4  # noqa: E731
+    free, held = (make_learner(random_policy(), rule=rule, max_influence=limit) for limit in (None, 0.1))
+    expected, found = free.learner.learn(*round_of_groups), held.learner.learn(*round_of_groups)
+    assert found.metrics["external/influence_scale"] < 0.5
+    assert found.uses == expected.uses
+    assert found.metrics["samples/backward"] == expected.metrics["samples/backward"]
+
+
 # In float64 too the norms of transformers round to float32, and packed rows meet them with other last digits.
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("max_batch_tokens", [1, 30, 100])

@@ -9,6 +9,7 @@ import torch
 
 from motet.config import RunFile
 from motet.errors import UsageError
+from motet.node import policy_of
 
 
 def test_every_setting_of_the_method_reaches_the_learner(make_run, assemble):
@@ -34,6 +35,21 @@ def test_every_setting_of_the_method_reaches_the_learner(make_run, assemble):
 def test_presets(make_run, assemble, name, weights, rule):
     built = assemble(make_run(method={"name": name})).members["bob"].node.learner.method
     assert (built.weights, built.rule) == (weights, rule)
+
+
+def test_own_functions_reach_the_learner(make_run, assemble, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("def one(old, gen, mask):\n    return mask.float()\n\ndef near(a, kl, ext):\n    return kl < 5\n")
+    run = make_run(method={"weights": f"{mine}:one", "rule": f"{mine}:near"})
+    built = assemble(run).members["ann"].node.learner.method
+    assert (built.weights.__name__, built.rule.__name__) == (f"{mine}:one", f"{mine}:near")
+
+
+def test_an_own_function_is_tried_before_a_model_is_loaded(make_run):
+    run = make_run(method={"rule": "nowhere.py:near"}, nodes={"ann": "./no_such_model"})
+    with pytest.raises(UsageError) as caught:
+        policy_of(run, run.node[0])
+    assert caught.value.code == "E-METHOD-01"
 
 
 def test_what_a_node_sets_for_itself(make_run, assemble):

@@ -28,7 +28,7 @@ name = "running_sums"
 name = {method}
 cap = 2.0
 kl_limit_nats = {kl_limit}
-
+{own}
 [learner]
 learning_rate = 1e-4
 """
@@ -146,11 +146,17 @@ def _writer(folder_of_runs: Path) -> WriteRun:
         name: str = "sums",
         kl_limit: float = 50.0,
         folder: str | None = None,
+        own: Mapping[str, str] | None = None,
     ) -> Path:
         nodes = nodes or {"small": {"test": (0.30, 0.43)}, "large": {"test": (0.24, 0.62)}}
         run_dir = RunDir.create(folder_of_runs / (folder or f"seed_{seed}/{method}"), seed=seed)
         toml = _TOML.format(
-            name=json.dumps(name), seed=seed, rounds=rounds, method=json.dumps(method), kl_limit=kl_limit
+            name=json.dumps(name),
+            seed=seed,
+            rounds=rounds,
+            method=json.dumps(method),
+            kl_limit=kl_limit,
+            own="".join(f"{key} = {json.dumps(value)}\n" for key, value in (own or {}).items()),
         )
         run_dir.config.write_text(toml + "".join(map(_node_toml, nodes)), encoding="utf-8")
         _write_metrics(run_dir, nodes, method=method, seed=seed, rounds=rounds, evaluate_every=evaluate_every)

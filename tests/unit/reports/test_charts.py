@@ -90,6 +90,15 @@ def test_dropped_shares_add_up_to_the_share_dropped(tmp_path: Path) -> None:
     assert found == {"advantage not above 0": (37.5, 0.0), "KL above the limit": (12.5, 0.0)}
 
 
+def test_what_an_own_rule_dropped_is_drawn(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path / "run", seed=0)
+    with JsonLinesWriter(run_dir.metrics) as metrics:
+        for round in range(2):
+            metrics.write({"round": round, "node": "a", "filter/dropped_share": 0.5, "filter/dropped/rule": 0.5})
+    (panel,) = _by_title(compare([read_run(run_dir.path)]))["Dropped by the filter"].panels
+    assert {line.label: line.values for line in panel.lines} == {"own rule": (50.0, 50.0)}
+
+
 def test_the_other_curves(write_run: WriteRun) -> None:
     charts = _by_title(compare([read_run(write_run(method, rounds=120)) for method in ("on_policy", "f_tis", "nois")]))
     assert list(charts) == [

@@ -46,6 +46,22 @@ def test_seeds_of_one_setting_are_one_arm_and_settings_apart_are_two(write_run: 
     ]
 
 
+def test_an_own_function_is_named_even_where_nothing_else_has_its_method(write_run: WriteRun) -> None:
+    first, second = ({"weights": f"mine.py:{name}"} for name in ("flat", "steep"))
+    alone = write_run("on_policy")
+    one = _compare(alone, write_run("f_tis", own=first))
+    assert [arm.label for arm in one.arms] == ["alone", "F-TIS, method.weights = mine.py:flat"]
+    runs = [write_run("f_tis", own=own, folder=folder) for own, folder in ((second, "s"), (first, "f"), ({}, "p"))]
+    several = _compare(alone, *runs)
+    assert [arm.label for arm in several.arms] == [
+        "alone",
+        "F-TIS, method.weights = default",
+        "F-TIS, method.weights = mine.py:flat",
+        "F-TIS, method.weights = mine.py:steep",
+    ]
+    assert {row.minus for row in several.differences} == {"alone", "F-TIS, method.weights = default"}
+
+
 def test_a_repeat_of_a_seed_is_not_counted_and_said(write_run: WriteRun) -> None:
     comparison = _compare(write_run("f_tis", folder="a"), write_run("f_tis", folder="b"))
     assert len(comparison.runs) == 1

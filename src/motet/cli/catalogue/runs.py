@@ -1,4 +1,4 @@
-"""Runs, checkpoints, learning and nodes: E-RUN, E-RESUME, E-CHECKPOINT, E-DEMO, E-LEARN, E-SWARM."""
+"""Runs, checkpoints, learning and nodes: E-RUN, E-RESUME, E-CHECKPOINT, E-DEMO, E-METHOD, E-LEARN, E-SWARM."""
 
 from __future__ import annotations
 
@@ -64,6 +64,23 @@ ENTRIES: Final = {
         "A file in it was changed or lost. motet writes checkpoints aside and renames them, so an interruption alone "
         "does not do this.",
         "Remove the checkpoint's folder: the run then continues from the one before.",
+    ),
+    "E-METHOD-01": Entry(
+        "function of the method not found",
+        "method.weights or method.rule names no file, module or function that can be loaded.",
+        'Functions are named "file.py:function" or "module:function"; paths are relative to the folder in which motet '
+        "was started.",
+        "Check the spelling. If the file itself fails to run, mend what the message says about it.",
+    ),
+    "E-METHOD-02": Entry(
+        "function of the method does not work",
+        "The function that method.weights or method.rule names raised an error, or returned something else than it "
+        "must: at the start, where it is tried on two completions, or later in a round.",
+        "Weights are called as f(logp_old_BT, logp_gen_BT, mask_BT) and return floats of that shape, 0 or more. Rules "
+        "are called as f(advantage_B, kl_B, is_external_B) and return booleans, true where a completion is kept. Both "
+        "see a part of a batch at a time.",
+        "Mend what the message says; 'A method of your own' in docs/method.md has two functions that work. A run that "
+        "stopped in a round is continued by the command that started it.",
     ),
     "E-LEARN-01": Entry(
         "gradients are not finite",
