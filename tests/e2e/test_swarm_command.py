@@ -290,7 +290,7 @@ def test_a_dry_run_leaves_nothing(place: Place) -> None:
         ("task.name=sum.jsonl", "E-TASK-02", "did you mean sums.jsonl?"),
         ("task.reward=rewards.py:fails", "E-REWARD-02", "RuntimeError: no such luck (rewards.py:16)"),
         ("task.reward=rewards.py:asks", "E-REWARD-02", "asks for 'colour', which is no column of the task"),
-        ("method.rule=rewards.py:odd", "E-METHOD-02", "method.rule: rewards.py:odd failed: TypeError"),
+        ("method.rule=rewards.py:odd", "E-METHOD-02", "takes 1 positional argument but 3 were given  [E-"),
         ("method.weights=weights.py:f", "E-METHOD-01", "method.weights: no file weights.py"),
         ("rollout.prompts_per_round=1000", "E-SWARM-02", "1000"),
     ],

@@ -75,7 +75,7 @@ def drop_reasons(
     no_better_B = ~(advantage_B > 0)
     too_far_B = ~(kl_B <= kl_limit_nats)
     code_B = no_better_B * int(DropReason.ADVANTAGE) + too_far_B * int(DropReason.KL)
-    if callable(rule):
+    if not isinstance(rule, str):
         dropped_B = is_external_B.bool() & ~own_keeps(rule, advantage_B, kl_B, is_external_B)
         code_B = torch.full_like(code_B, int(DropReason.RULE))
     elif rule == "either":

@@ -99,7 +99,7 @@ def importance_weights(
     mask_BT = mask_BT.bool()
     logp_old_BT, logp_gen_BT = logp_old_BT.detach(), logp_gen_BT.detach()
     known_BT = is_known(mask_BT, logp_old_BT, logp_gen_BT)
-    if callable(kind):
+    if not isinstance(kind, str):
         return own_weights(kind, logp_old_BT, logp_gen_BT, known_BT)
     log_ratio_BT = log_ratio(logp_old_BT, logp_gen_BT, known_BT)
     if kind == "none":

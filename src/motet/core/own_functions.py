@@ -73,7 +73,7 @@ def require_keeps(keep_B: object, advantage_B: Tensor, *, name: str) -> None:
 
 def name_of(function: object) -> str:
     """What messages call a function."""
-    return getattr(function, "__name__", type(function).__name__)
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _tensor_like(result: object, like: Tensor, *, name: str, what: str, each: str) -> Tensor:

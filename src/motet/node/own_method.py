@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -13,6 +14,8 @@ from motet.core.own_functions import require_keeps, require_weights
 from motet.errors import UsageError
 from motet.tasks.faults import Fault, call_own_code
 from motet.tasks.own_code import load_own
+
+_ROWS = (slice(0, 1), slice(1, 2))
 
 
 class OwnFunction:
@@ -38,7 +41,7 @@ class OwnFunction:
     def __call__(self, *given: Tensor) -> Tensor:
         """What the function returns."""
         like = given[self._like].clone()  # the function may change what it is given
-        outcome = call_own_code(lambda: self._function(*given))
+        outcome = call_own_code(partial(self._function, *given))
         if isinstance(outcome, Fault):
             raise self.error(f"{self.__name__} failed: {outcome.line}")
         try:
@@ -71,10 +74,10 @@ def weights_of(name: str) -> WeightKind | WeightFunction:
     own = OwnFunction(name, setting="method.weights", require=require_weights, like=2)
     logp_old_BT = torch.tensor([[-0.5, -1.0, -2.5], [-2.0, -0.1, 0.0]])
     logp_gen_BT = torch.tensor([[-0.7, -0.2, -4.0], [-1.0, -0.1, 0.0]])
-    mask_BT = torch.tensor([[True, True, True], [True, True, False]])
-    both_BT = importance_weights(logp_old_BT, logp_gen_BT, mask_BT, kind=own)
-    rows = zip(logp_old_BT.split(1), logp_gen_BT.split(1), mask_BT.split(1), strict=True)
-    own.require_steady(both_BT, torch.cat([importance_weights(*row, kind=own) for row in rows]))
+    given = logp_old_BT, logp_gen_BT, torch.tensor([[True, True, True], [True, True, False]])
+    both_BT = importance_weights(*given, kind=own)
+    alone = [importance_weights(*(tensor[row] for tensor in given), kind=own) for row in _ROWS]
+    own.require_steady(both_BT, torch.cat(alone))
     return own
 
 
@@ -89,6 +92,5 @@ def rule_of(name: str) -> Rule | RuleFunction:
     own = OwnFunction(name, setting="method.rule", require=require_keeps, like=0)
     given = torch.tensor([1.0, -1.0]), torch.tensor([0.5, 80.0]), torch.tensor([True, True])
     both_B = keep_mask(*given, rule=own)
-    rows = zip(*(tensor.split(1) for tensor in given), strict=True)
-    own.require_steady(both_B, torch.cat([keep_mask(*row, rule=own) for row in rows]))
+    own.require_steady(both_B, torch.cat([keep_mask(*(tensor[row] for tensor in given), rule=own) for row in _ROWS]))
     return own

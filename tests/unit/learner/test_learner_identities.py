@@ -115,7 +115,7 @@ def test_own_functions_equal_to_ours_take_the_same_step(random_policy, make_lear
     share = expected.metrics["filter/dropped_share"]
     assert found.metrics["filter/dropped_share"] == found.metrics["filter/dropped/rule"] == share > 0
     for name in ("samples/backward", "external/influence_share"):
-        assert found.metrics[name] == pytest.approx(expected.metrics[name])
+        assert found.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-4)
 
 
 def test_an_own_rule_may_keep_what_is_worse_than_its_group(random_policy, make_learner, round_of_groups, texts):

@@ -50,6 +50,7 @@ def test_functions_are_loaded(mine: Path) -> None:
         ("return mask / 0", r"mine\.py:f returned a weight that is not finite"),
         ("return mask / mask.sum()", r"mine\.py:f says of two completions together something else than of each alone"),
         ("return torch.rand(old.shape)", r"mine\.py:f says of two .*, nor change from call to call"),
+        ("return mask.nothing()", r"mine\.py:f failed: AttributeError: .* \(mine\.py:4\)$"),
         ("raise SystemExit(3)", r"mine\.py:f failed: SystemExit: 3 \(mine\.py:4\)"),
     ],
 )
