@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Ended, Place
+    from conftest import Place
 
 pytestmark = pytest.mark.slow
 SIX = ("--set", "run.rounds=6")
