@@ -66,7 +66,7 @@ def _claim_contents(run_dir: RunDir, stored: StoredGroups) -> None:
     contents = stored.contents()
     if run_dir.replay.exists():
         try:
-            found = json.loads(run_dir.replay.read_bytes())
+            found = json.loads(run_dir.replay.read_bytes())["archives"]
             began = [content["digest"] for content in found]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFailed(f"{run_dir.replay}: damaged ({error}); --clean begins anew", code="E-REPLAY-04") from error
@@ -77,7 +77,7 @@ def _claim_contents(run_dir: RunDir, stored: StoredGroups) -> None:
                 "use another name, or --clean to begin anew",
                 code="E-REPLAY-04",
             )
-    write_json(run_dir.replay, contents)
+    write_json(run_dir.replay, {"archives": contents})
 
 
 def _check_origin(run: RunFile, stored: StoredGroups, here: Identity) -> None:
