@@ -31,7 +31,8 @@ def replay_settings(
     plain = tomllib.loads(dump_run_file(source))
     plain["run"]["name"] = name or f"{source.run.name}-replay-{node.name}"
     plain["rollout"] |= {"ahead": 0, "top_up": False}
-    plain["swarm"] = {"collaboration": source.swarm.collaboration}
+    joins = source.swarm.collaboration == "horizontal"  # "gaps" are those of a node's own groups, and it has none
+    plain["swarm"] = {"collaboration": "horizontal" if joins else "vertical"}
     plain["admission"].pop("max_influence", None)
     plain["node"] = [node.model_dump(exclude_none=True, exclude={"key"})]
     run = with_overrides(plain, overrides)

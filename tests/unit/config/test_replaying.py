@@ -49,6 +49,8 @@ def test_what_is_for_several_nodes_is_left_out() -> None:
     assert replay.admission.max_group_size == 32
     horizontal = make_source(swarm={"collaboration": "horizontal"})
     assert replay_settings(horizontal, horizontal.node[1]).swarm.collaboration == "horizontal"
+    gaps = make_source(swarm={"collaboration": "gaps"})
+    assert replay_settings(gaps, gaps.node[1]).swarm.collaboration == "vertical"
 
 
 def test_another_name_and_other_settings() -> None:
