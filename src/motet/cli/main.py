@@ -37,6 +37,7 @@ VERBS: Final[Mapping[str, str]] = MappingProxyType(
         "keys": "keys and certificates of a swarm",
         "eval": "measure the accuracy of a model on held-out prompts",
         "export": "write a node's model as a Hugging Face folder with a model card",
+        "replay": "train one model from the stored groups of a run, without sampling",
         "study": "train a matrix of pairs, methods and seeds, and judge the paper's claims by it",
         "bench": "measure motet beside the alternative: learner, sampler, wire, overlap, growth",
         "report": "write the HTML page of one run or several",

@@ -6,11 +6,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from motet.config import NodeSettings, RunFile, dump_run_file, load_run_file
-from motet.config.mistakes import check
-from motet.config.overrides import BadOverrideError, apply_override
+from motet.config import NodeSettings, RunFile, dump_run_file, load_run_file, with_overrides
 from motet.errors import UsageError
 from motet.journal import RunDir
 
@@ -91,13 +89,13 @@ def settings_of(run_dir: RunDir, *, tasks: Sequence[str], overrides: Sequence[st
     """
     own = load_run_file(run_dir.config)
     if not tasks:
-        return [_changed(tomllib.loads(dump_run_file(own)), overrides)]
+        return [with_overrides(tomllib.loads(dump_run_file(own)), overrides)]
     kept: list[RunFile] = []
     for task in tasks:
         plain = tomllib.loads(dump_run_file(own))
         if task != own.task.name:
             plain["task"] = {"name": task}
-        kept.append(_changed(plain, overrides))
+        kept.append(with_overrides(plain, overrides))
     return kept
 
 
@@ -117,7 +115,7 @@ def settings_of_model(
         UsageError: E-CONFIG-03 or E-CONFIG-04, as for a run file.
     """
     return [
-        _changed(
+        with_overrides(
             {
                 "run": {"name": "eval"},
                 "task": {"name": task},
@@ -147,18 +145,3 @@ def policy_at(run_file: RunFile, settings: NodeSettings, folder: Path) -> Policy
     policy = policy_of(run_file, settings, trains=False)
     load_weights(folder / settings.name, policy)
     return policy
-
-
-def _changed(plain: dict[str, Any], overrides: Sequence[str]) -> RunFile:
-    bad = []
-    for flag in overrides:
-        try:
-            apply_override(plain, flag)
-        except BadOverrideError as error:
-            bad.append(f"--set {flag}: {error}")
-    if bad:
-        raise UsageError("\n".join(bad), code="E-CONFIG-04")
-    found = check(plain)
-    if isinstance(found, RunFile):
-        return found
-    raise UsageError("\n".join(f"{mistake.key}: {mistake.what}" for mistake in found), code="E-CONFIG-03")

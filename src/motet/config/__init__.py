@@ -5,7 +5,8 @@ Knows TOML and pydantic; knows nothing of tasks, models or nodes, so a mistake i
 
 from motet.config.dump import dump_run_file, json_schema
 from motet.config.fields import Setting, all_settings
-from motet.config.load import load_run_file
+from motet.config.load import load_run_file, with_overrides
+from motet.config.replaying import check_replayable, replay_settings, with_rounds
 from motet.config.settings import (
     PRESETS,
     AdmissionSettings,
@@ -51,9 +52,13 @@ __all__ = [
     "TaskSettings",
     "Weights",
     "all_settings",
+    "check_replayable",
     "dump_run_file",
     "json_schema",
     "load_run_file",
     "load_study_file",
     "plan_runs",
+    "replay_settings",
+    "with_overrides",
+    "with_rounds",
 ]

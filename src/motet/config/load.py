@@ -60,6 +60,30 @@ def load_run_file(path: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     raise UsageError("\n".join([*described, *bad_flags]), code="E-CONFIG-03")
 
 
+def with_overrides(plain: dict[str, Any], overrides: Sequence[str] = ()) -> RunFile:
+    """The run file of settings that come from no file of the user's.
+
+    Args:
+        plain: the settings; changed in place.
+        overrides: "section.key=value" each.
+
+    Raises:
+        UsageError: E-CONFIG-03 or E-CONFIG-04, as for a run file.
+    """
+    bad = []
+    for flag in overrides:
+        try:
+            apply_override(plain, flag)
+        except BadOverrideError as error:
+            bad.append(f"--set {flag}: {error}")
+    if bad:
+        raise UsageError("\n".join(bad), code="E-CONFIG-04")
+    found = check(plain)
+    if isinstance(found, RunFile):
+        return found
+    raise UsageError("\n".join(f"{mistake.key}: {mistake.what}" for mistake in found), code="E-CONFIG-03")
+
+
 def read_toml(path: str | Path) -> tuple[dict[str, Any], Mapping[Loc, int]]:
     """A TOML file, parsed, and the line of each of its keys.
 

@@ -23,9 +23,9 @@ def own_weights(function: WeightFunction, logp_old_BT: Tensor, logp_gen_BT: Tens
         tensor([[4., 0.]])
     """
     dtype = torch.promote_types(torch.promote_types(logp_old_BT.dtype, logp_gen_BT.dtype), torch.float32)
-    given = [torch.where(known_BT, logp_BT.detach(), 0.0).to(dtype) for logp_BT in (logp_old_BT, logp_gen_BT)]
+    old_BT, gen_BT = (torch.where(known_BT, logp_BT.detach(), 0.0).to(dtype) for logp_BT in (logp_old_BT, logp_gen_BT))
     with torch.no_grad():
-        weight_BT = function(*given, known_BT.clone())
+        weight_BT = function(old_BT, gen_BT, known_BT.clone())
     require_weights(weight_BT, known_BT, name=name_of(function))
     return torch.where(known_BT, weight_BT, 0.0).to(dtype)
 

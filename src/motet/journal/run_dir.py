@@ -3,6 +3,7 @@
 <run>/
   config.toml               the resolved settings
   identity.json             digests of task, tokenizer and prompts as the run began with them
+  replay.json               which archives it learned from, if it is a replay
   run.json                  versions, platform, seed, start: what marks the folder as a run
   metrics.jsonl             one row per round and node
   events.jsonl              what happened besides: joined, left, late, stopped, resumed
@@ -113,6 +114,11 @@ class RunDir:
     def identity(self) -> Path:
         """What each node learns from, as it was when the run began."""
         return self.path / "identity.json"
+
+    @property
+    def replay(self) -> Path:
+        """Which archives a replay learned from; there is none in another run."""
+        return self.path / "replay.json"
 
     @property
     def metrics(self) -> Path:

@@ -4,7 +4,16 @@
 learner meet.
 """
 
-from motet.node.assembly import Assembly, Member, assemble_member, assemble_nodes, policy_of, settings_of, task_of
+from motet.node.assembly import (
+    Assembly,
+    Member,
+    assemble_member,
+    assemble_nodes,
+    assemble_replay,
+    policy_of,
+    settings_of,
+    task_of,
+)
 from motet.node.examiner import Examiner
 from motet.node.network import Seat, network_of, others_of, seat_of
 from motet.node.node import Node, Phase, RoundReport
@@ -22,6 +31,7 @@ __all__ = [
     "Stock",
     "assemble_member",
     "assemble_nodes",
+    "assemble_replay",
     "derived_seed",
     "network_of",
     "others_of",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from motet.admission import Gate, GateRules
 from motet.config import NodeSettings, RunFile
 from motet.errors import UsageError
 from motet.generation import Generator, HFGenerator, VLLMGenerator
@@ -16,13 +15,13 @@ from motet.learner import Learner, Method, OptimizerOptions
 from motet.models import Policy, PromptStyle, Workload, load_policy
 from motet.models.lora import LoraOptions
 from motet.node.examiner import Examiner
+from motet.node.gates import live_gate, max_lag_of, replay_gate
 from motet.node.node import Node
 from motet.node.own_method import rule_of, weights_of
-from motet.node.production import Ahead, OnTime, Production
+from motet.node.production import Ahead, Nothing, OnTime, Production
 from motet.node.sampling import Sampler, derived_seed, prompt_encoder
-from motet.records import Archive, WireLimits
-from motet.swarm import Assignment, Exchange, Ledger, MemoryHub, hubs_for
-from motet.swarm.network import NetworkExchange
+from motet.records import Archive, StoredGroups
+from motet.swarm import Assignment, Exchange, Ledger, MemoryHub, ReplayExchange, hubs_for
 from motet.tasks import Task, load_task
 
 
@@ -106,17 +105,47 @@ def assemble_member(
         assignment=assignment,
         production=_production(run, name, policy, task, generator, assignment=assignment, learner=learner),
         exchange=exchange,
-        gate=_gate(run, name, policy, task, assignment=assignment, swarm=swarm, exchange=exchange),
+        gate=live_gate(run, name, policy, task, assignment=assignment, swarm=swarm, exchange=exchange),
         learner=learner,
         ledger=Ledger(),
         archive=archive,
         deadline_s=run.swarm.deadline_s,
-        max_lag=_max_lag(run),
+        max_lag=max_lag_of(run),
         log_probs=run.swarm.log_probs,
         fills_gaps=run.swarm.collaboration == "gaps",
         full_batch=run.rollout.prompts_per_round if run.rollout.top_up and run.shares_groups else 0,
     )
     return Member(node, policy, _examiner(run, policy, task, generator))
+
+
+def assemble_replay(run: RunFile, stored: StoredGroups, *, archives: Mapping[str, Archive]) -> Assembly:
+    """Build the only node of a run file around stored groups: it samples nothing, and they come from its peers.
+
+    Args:
+        run: the settings.
+        stored: the groups.
+        archives: where the node would keep groups of its own.
+
+    Raises:
+        MotetError: whatever task, models or settings have to say.
+    """
+    (settings,) = run.node
+    task, policy = task_of(run), policy_of(run, settings)
+    learner = _learner(run, settings, policy, prompt_encoder(policy.tokenizer, task))
+    node = Node(
+        settings.name,
+        assignment=None,
+        production=Nothing(),
+        exchange=ReplayExchange(settings.name, peers=stored.peers, payloads=stored.payloads),
+        gate=replay_gate(run, policy, task, stored),
+        learner=learner,
+        ledger=Ledger(),
+        archive=archives[settings.name],
+        deadline_s=run.swarm.deadline_s,
+        max_lag=None,
+    )
+    examiner = _examiner(run, policy, task, _generator(settings, policy, learner))
+    return Assembly(task, {settings.name: Member(node, policy, examiner)}, hubs={})
 
 
 def _assignment(run: RunFile, name: str, task: Task, swarm: list[str]) -> Assignment:
@@ -313,44 +342,3 @@ def _method(run: RunFile) -> Method:
         scale_rewards=method.scale_rewards,
         truncated=run.rollout.truncated,
     )
-
-
-def _gate(
-    run: RunFile,
-    name: str,
-    policy: Policy,
-    task: Task,
-    *,
-    assignment: Assignment,
-    swarm: list[str],
-    exchange: Exchange,
-) -> Gate:
-    tokenizer, admission = policy.tokenizer, run.admission
-    rules = GateRules(
-        name=name,
-        members=frozenset(swarm),
-        tokenizer=tokenizer.fingerprint,
-        vocab_size=tokenizer.vocab_size,
-        end_token_ids=frozenset(tokenizer.end_token_ids),
-        max_new_tokens=run.rollout.max_new_tokens,
-        collaboration=run.swarm.collaboration,
-        max_group_size=admission.max_group_size,
-        max_lag=_max_lag(run),
-        # The parser's own bounds stay looser than the rules', which give the clearer reasons.
-        limits=WireLimits(max_payload_bytes=admission.max_payload_bytes, max_group_size=16 * admission.max_group_size),
-        max_bytes_per_round=admission.max_bytes_per_round,
-        quarantine_after=admission.quarantine_after,
-        quarantine_rounds=admission.quarantine_rounds,
-    )
-    return Gate(
-        rules,
-        task=task,
-        decode=tokenizer.decode_completion,
-        expected=assignment.expected,
-        num_assigned=lambda peer, round: len(assignment.plan(peer, round)),
-        is_member=exchange.is_member if isinstance(exchange, NetworkExchange) else None,
-    )
-
-
-def _max_lag(run: RunFile) -> int | None:
-    return run.swarm.max_lag if run.swarm.pace == "free" else None

@@ -44,7 +44,7 @@ class Node:
 
     Args:
         name: unique in the run.
-        assignment: who generates what.
+        assignment: who generates what; None: this node generates nothing.
         production: where this node's own groups come from.
         exchange: carries groups between nodes.
         gate: decides which groups of peers are believed.
@@ -63,7 +63,7 @@ class Node:
         self,
         name: str,
         *,
-        assignment: Assignment,
+        assignment: Assignment | None,
         production: Production,
         exchange: Exchange,
         gate: Gate,
@@ -120,7 +120,7 @@ class Node:
             self.archive.append(group)
         traffic = _traffic(own[: len(payloads)], payloads if self.exchange.peers() else [], parcels) | unread
         traffic |= _admission(verdicts) | {"admission/quarantined": len(self.gate.conduct.quarantined(round))}
-        asks = self.assignment.plan(self.name, round) + self.assignment.beyond(self.name, round, lacking)
+        asks = self._asks(round, lacking)
         times = clock.metrics() | {"time/idle_s": self._idle_s(clock)}
         return RoundReport(round, {**step.metrics, **_production(asks, own), **traffic, **times})
 
@@ -141,6 +141,12 @@ class Node:
         """Groups that are missing to a full batch, if a peer's group counts by what the peer's were worth lately."""
         worth = sum(self.ledger.account(group.peer).worth for group in foreign)
         return max(0, self.full_batch - len(own) - math.floor(worth))
+
+    def _asks(self, round: int, num_more: int) -> tuple[Ask, ...]:
+        """What this node was to generate in a round, and so many groups on top."""
+        if self.assignment is None:
+            return ()
+        return self.assignment.plan(self.name, round) + self.assignment.beyond(self.name, round, num_more)
 
     def _idle_s(self, clock: _Clock) -> float:
         """The wait for peers, but for the part of it in which own completions were being sampled."""

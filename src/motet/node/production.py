@@ -103,6 +103,39 @@ class OnTime:
         """There is nothing to end."""
 
 
+class Nothing:
+    """Samples nothing: the node learns from what others sampled."""
+
+    def groups(self, round: int) -> list[Group]:
+        """None."""
+        del round
+        return []
+
+    def more(self, round: int, num_groups: int) -> list[Group]:
+        """None. Raises ValueError if there are to be any."""
+        del round
+        if num_groups:
+            raise ValueError("more groups are wanted, and this run samples nothing")
+        return []
+
+    def sampling_s(self, since: float, until: float) -> float:
+        """None."""
+        del since, until
+        return 0.0
+
+    def stock(self) -> Stock | None:
+        """None."""
+        return None
+
+    def restore(self, stock: Stock | None) -> None:
+        """There is nothing to take over. Raises ValueError if there is."""
+        if stock is not None:
+            raise ValueError("groups were sampled ahead, and this run samples nothing")
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
 class Ahead:
     """Samples the groups of the next round while the node is busy with this one.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -25,8 +25,10 @@ _MAGIC = b"MOTETAR2"
 _FRAME = struct.Struct("<II")
 _CHECK = struct.Struct("<I")
 _FRAME_SIZE = _FRAME.size + _CHECK.size
-# The archive is our own file: what was once admitted under wider limits must still be readable.
-_LIMITS = WireLimits(max_payload_bytes=2**32, max_group_size=2**20, max_completion_tokens=2**32, max_name_bytes=2**16)
+ARCHIVE_LIMITS = WireLimits(
+    max_payload_bytes=2**32, max_group_size=2**20, max_completion_tokens=2**32, max_name_bytes=2**16
+)
+"""An archive is our own file: what was once admitted under wider limits must still be readable."""
 
 
 class Archive:
@@ -117,17 +119,41 @@ def read_archive(path: Path) -> Iterator[Group]:
         UsageError: E-ARCHIVE-02, no such file; E-ARCHIVE-03, not an archive, or one of another version.
         RunFailed: E-ARCHIVE-01, damaged; the message names the file and the offset.
     """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError as error:
-        raise UsageError(f"{path}: no such archive", code="E-ARCHIVE-02") from error
-    with file:
+    for _, group in scan_archive(path):
+        yield group
+
+
+def scan_archive(path: Path) -> Iterator[tuple[int, Group]]:
+    """As `read_archive`, each group with its offset, at which `read_groups` finds it again."""
+    with _open(path) as file:
         _check_magic(file, path)
         for offset, payload in _payloads(file, path):
-            try:
-                yield decode_group(payload, _LIMITS, archived=True)
-            except WireError as error:
-                raise _damage(path, offset, str(error)) from error
+            yield offset, _decoded(payload, path, offset)
+
+
+def read_groups(path: Path, offsets: Iterable[int]) -> Iterator[Group]:
+    """The groups at some offsets of `scan_archive`. Raises as `read_archive`, also if none is there any more."""
+    with _open(path) as file:
+        for offset in offsets:
+            file.seek(offset)
+            found = next(_payloads(file, path), None)
+            if found is None:
+                raise _damage(path, offset, "a record that was there is gone")
+            yield _decoded(found[1], path, offset)
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such archive", code="E-ARCHIVE-02") from error
+
+
+def _decoded(payload: bytes, path: Path, offset: int) -> Group:
+    try:
+        return decode_group(payload, ARCHIVE_LIMITS, archived=True)
+    except WireError as error:
+        raise _damage(path, offset, str(error)) from error
 
 
 def _check_magic(file: BinaryIO, path: Path) -> int:

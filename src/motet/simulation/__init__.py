@@ -6,7 +6,8 @@ have in common is `station`. Only modules that nodes live in import torch: the p
 
 from motet.simulation.course import Outcome
 from motet.simulation.observer import Observer, Quiet
+from motet.simulation.replay import run_replay
 from motet.simulation.swarm import run_swarm
 from motet.swarm import Event
 
-__all__ = ["Event", "Observer", "Outcome", "Quiet", "run_swarm"]
+__all__ = ["Event", "Observer", "Outcome", "Quiet", "run_replay", "run_swarm"]

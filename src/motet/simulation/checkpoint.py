@@ -64,7 +64,7 @@ class Best:
     accuracy: float
 
 
-def claim_run_dir(run: RunFile, path: Path | None = None) -> tuple[RunDir, Position | None]:
+def claim_run_dir(run: RunFile, path: Path | None = None, *, is_replay: bool = False) -> tuple[RunDir, Position | None]:
     """The run's directory, new or existing, and where to continue (None: at the beginning).
 
     It is `path`, or follows from run.dir and run.name.
@@ -72,7 +72,8 @@ def claim_run_dir(run: RunFile, path: Path | None = None) -> tuple[RunDir, Posit
     What the journal holds beyond the checkpoint is cut off: it will be written again.
 
     Raises:
-        UsageError: E-RESUME-01 if the directory holds a run of other settings.
+        UsageError: E-RESUME-01 if the directory holds a run of other settings, E-REPLAY-04 if it holds a replay and the
+            run is none, or the other way round.
         RunFailed: E-CHECKPOINT-01 if the checkpoint is damaged, E-RESUME-02 if the run's config.toml is.
     """
     path = path or Path(run.run.dir) / run.run.name
@@ -82,6 +83,12 @@ def claim_run_dir(run: RunFile, path: Path | None = None) -> tuple[RunDir, Posit
         run_dir.config.write_text(wanted, encoding="utf-8")
         return run_dir, None
     run_dir = RunDir.open(path)
+    if run_dir.replay.exists() != is_replay:
+        there, here = ("no replay", "a replay") if is_replay else ("a replay", "none")
+        raise UsageError(
+            f"{path} holds a run that is {there}, and this is {here}; use another name, or --clean to delete that run",
+            code="E-REPLAY-04",
+        )
     found = run_dir.config.read_text(encoding="utf-8") if run_dir.config.is_file() else wanted
     differences = _differences(run_dir.config, found, wanted)
     if differences:

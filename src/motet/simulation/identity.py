@@ -30,7 +30,7 @@ def check_identities(run: RunFile, run_dir: RunDir, identities: Mapping[str, Ide
     if run.shares_groups:
         (first, ours), *others = identities.items()
         for name, theirs in others:
-            difference = _difference(ours, theirs)
+            difference = difference_of(ours, theirs)
             if difference is not None:
                 raise UsageError(
                     f"nodes {first} and {name} cannot learn from one another: {difference}; "
@@ -40,9 +40,9 @@ def check_identities(run: RunFile, run_dir: RunDir, identities: Mapping[str, Ide
     if not run_dir.identity.exists():
         write_json(run_dir.identity, {name: msgspec.to_builtins(identity) for name, identity in identities.items()})
         return
-    for name, there in _recorded(run_dir).items():
+    for name, there in recorded(run_dir).items():
         here = identities[name]
-        difference = _difference(there, here)
+        difference = difference_of(there, here)
         if difference is None and there.commit != here.commit:
             difference = f"its model was commit {there.commit} and is {here.commit}; set node.revision"
         if difference is not None:
@@ -76,7 +76,8 @@ def card_of(run: RunFile, identity: Identity) -> dict[str, str]:
     }
 
 
-def _recorded(run_dir: RunDir) -> dict[str, Identity]:
+def recorded(run_dir: RunDir) -> dict[str, Identity]:
+    """What each node of a run learned from when it began. Raises RunFailed (E-RESUME-02) if the record is damaged."""
     try:
         return msgspec.convert(json.loads(run_dir.identity.read_bytes()), dict[str, Identity])
     except (OSError, ValueError, msgspec.ValidationError) as error:
@@ -85,7 +86,8 @@ def _recorded(run_dir: RunDir) -> dict[str, Identity]:
         ) from error
 
 
-def _difference(one: Identity, other: Identity) -> str | None:
+def difference_of(one: Identity, other: Identity) -> str | None:
+    """In what two nodes differ that must agree, in words; None if they agree."""
     if one.task != other.task:
         return f"the task's prompts, answers or rewards differ (fingerprints {one.task[:8]} and {other.task[:8]})"
     if one.tokenizer != other.tokenizer:

@@ -6,18 +6,27 @@ from collections.abc import Callable, Mapping
 from collections.abc import Generator as Steps
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from motet.config import RunFile
 from motet.journal import RunDir
-from motet.node import Phase, assemble_nodes
+from motet.node import Assembly, Phase, assemble_nodes
 from motet.records import Archive
 from motet.simulation.checkpoint import Position, restore_hubs
 from motet.simulation.crew import Facts, Identity, Kept, Report, Turn
 from motet.simulation.schedule import BEFORE_TRAINING
 from motet.simulation.station import EVALUATE, Station, use_threads
 from motet.swarm import MemoryHub
+
+
+class Assemble(Protocol):
+    """Builds the nodes of a run file."""
+
+    def __call__(self, run: RunFile, *, archives: Mapping[str, Archive]) -> Assembly:
+        """See `motet.node.assemble_nodes`."""
+        ...
 
 
 class LocalCrew:
@@ -28,9 +37,18 @@ class LocalCrew:
         run_dir: where the archives are.
         position: where an interrupted run continues.
         stack: closes what this crew opens.
+        assemble: builds the nodes.
     """
 
-    def __init__(self, run: RunFile, run_dir: RunDir, position: Position | None, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        run: RunFile,
+        run_dir: RunDir,
+        position: Position | None,
+        stack: ExitStack,
+        *,
+        assemble: Assemble = assemble_nodes,
+    ) -> None:
         self._run = run
         stack.callback(torch.set_num_threads, use_threads(run, num_processes=1))
         kept = position.archive_bytes if position is not None else {}
@@ -38,7 +56,7 @@ class LocalCrew:
             node.name: stack.enter_context(Archive(run_dir.archive(node.name), keep_bytes=kept.get(node.name)))
             for node in run.node
         }
-        self._assembly = assemble_nodes(run, archives=archives)
+        self._assembly = assemble(run, archives=archives)
         self._stations = {
             name: Station(run, member, task=self._assembly.task) for name, member in self._assembly.members.items()
         }

@@ -9,6 +9,7 @@ from motet.swarm.exchange import Event, Exchange, Parcel
 from motet.swarm.ledger import Ledger, PeerAccount
 from motet.swarm.memory import HubState, MemoryExchange, MemoryHub, hubs_for
 from motet.swarm.pipes import PipeExchange, serve_exchange
+from motet.swarm.replay import ReplayExchange
 
 __all__ = [
     "Ask",
@@ -23,6 +24,7 @@ __all__ = [
     "Parcel",
     "PeerAccount",
     "PipeExchange",
+    "ReplayExchange",
     "hubs_for",
     "serve_exchange",
 ]

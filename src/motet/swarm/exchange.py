@@ -38,7 +38,7 @@ class Event:
 
 
 class Exchange(Protocol):
-    """Moves parcels. Every implementation passes `tests/contract/test_exchange.py`.
+    """Moves parcels. Every implementation between live nodes passes `tests/contract/test_exchange.py`.
 
     - MUST deliver to a node nothing that the node itself published.
     - MUST deliver each parcel at most once to each node, whole and unaltered, or not at all.

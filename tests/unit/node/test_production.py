@@ -11,7 +11,7 @@ import torch
 from motet.config import RunFile
 from motet.errors import RunFailed
 from motet.node import Stock
-from motet.node.production import Ahead, OnTime
+from motet.node.production import Ahead, Nothing, OnTime
 
 AHEAD = {"rollout": {"ahead": 1}}
 ALONE = {"method": {"name": "on_policy"}}
@@ -205,3 +205,22 @@ def test_rewards_are_asked_for_by_one_thread_at_a_time(make_run, assemble, tmp_p
         stop.set()
         other.join()
     assert all(score.value == 1 for row in scores for score in row[::2])
+
+
+class TestNothing:
+    def test_nothing_is_sampled_or_in_stock(self):
+        production = Nothing()
+        assert [production.groups(round) for round in range(2)] == [[], []]
+        assert production.more(0, 0) == []
+        assert production.sampling_s(0.0, perf_counter()) == 0
+        assert production.stock() is None
+        production.restore(None)
+        production.close()
+
+    def test_a_checkpoint_with_something_in_stock_is_of_another_run(self):
+        with pytest.raises(ValueError, match="samples nothing"):
+            Nothing().restore(Stock(1, []))
+
+    def test_nobody_can_have_more_of_it(self):
+        with pytest.raises(ValueError, match="samples nothing"):
+            Nothing().more(0, 1)

@@ -10,6 +10,7 @@ import pytest
 
 from motet.errors import RunFailed, UsageError
 from motet.records import Archive, Group, Rollout, SamplerInfo, decode_group, encode_group, read_archive
+from motet.records.archive import read_groups, scan_archive
 
 
 def make_group(round: int) -> Group:
@@ -233,3 +234,11 @@ def test_own_groups_beyond_the_limits_for_peers_are_read(path: Path) -> None:
     with Archive(path) as archive:
         archive.append(group)
     assert [len(group.rollouts) for group in read_archive(path)] == [200]
+
+
+def test_groups_are_found_again_where_a_scan_met_them(path: Path) -> None:
+    write(path, range(4))
+    offsets = [offset for offset, _ in scan_archive(path)]
+    assert [group.round for group in read_groups(path, [offsets[3], offsets[0]])] == [3, 0]
+    with pytest.raises(RunFailed, match=f"damaged at byte {offsets[1] + 1}"):
+        list(read_groups(path, [offsets[1] + 1]))
