@@ -112,7 +112,9 @@ def test_f_vis_drops_late(row: Make, table: Callable[..., Table], drops: list[fl
     assert verdict_on(judge(made, margin=MARGIN), "F-VIS falls").standing == standing
 
 
-@pytest.mark.parametrize(("by", "spread", "standing"), [(0.05, STEADY, HOLDS), (-0.05, STEADY, FAILS), (0, SHAKY, OPEN)])
+@pytest.mark.parametrize(
+    ("by", "spread", "standing"), [(0.05, STEADY, HOLDS), (-0.05, STEADY, FAILS), (0, SHAKY, OPEN)]
+)
 def test_kl_limits(
     row: Make, rows: Make, table: Callable[..., Table], by: float, spread: list[float], standing: str
 ) -> None:
@@ -136,7 +138,9 @@ def test_kl_limits(
         assert "f_tis_g50" in found.claim
 
 
-@pytest.mark.parametrize(("by", "spread", "standing"), [(0.05, STEADY, HOLDS), (-0.05, STEADY, FAILS), (0, SHAKY, OPEN)])
+@pytest.mark.parametrize(
+    ("by", "spread", "standing"), [(0.05, STEADY, HOLDS), (-0.05, STEADY, FAILS), (0, SHAKY, OPEN)]
+)
 def test_the_weaker_partner_gains_ood(
     row: Make, rows: Make, table: Callable[..., Table], by: float, spread: list[float], standing: str
 ) -> None:
@@ -191,9 +195,7 @@ def test_one_node_among_many_is_not_wrong_by_chance(rows: Make, table: Callable[
     one = [rows("alone", BASE), rows("nois", shifted(0.0, spread))]
     assert verdict_on(judge(table(*one), margin=MARGIN), "(NoIS) ends below").standing == FAILS
     others = [
-        part
-        for node in "bcdefgh"
-        for part in (rows("alone", BASE, node=node), rows("nois", shifted(-0.05), node=node))
+        part for node in "bcdefgh" for part in (rows("alone", BASE, node=node), rows("nois", shifted(-0.05), node=node))
     ]
     assert verdict_on(judge(table(*one, *others), margin=MARGIN), "(NoIS) ends below").standing == OPEN
 
