@@ -91,7 +91,7 @@ def check_mistakes(outcome: Outcome, *mistakes: str) -> None:
         (HEAD + "name = 'y'" + NODE, ["run.toml:3", "this key stands twice"]),
         ("[run]\nname = sums\n" + NODE, ["run.toml:2:8: not TOML", "text needs quotes"]),
         ("learning_rate: 1.0e-5\nnum_generations: 8\n", ["run.toml:1:14: not TOML"]),
-        ("", ["run.toml: empty; `motet init FILE` writes a run file to start from"]),
+        ("", ["run.toml: empty; `motet init FILE` writes one to start from"]),
         ("run = 'x'\x00", ["run.toml:1", "not TOML"]),
         (
             HEAD + "seed = -1\n[rollout]\nmax_completion_length = 9\n[swarm]\npace = "

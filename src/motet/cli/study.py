@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from motet.cli.console import can_redraw, make_console, working
 from motet.cli.options import add_set, at_least_one, new_file
 from motet.config import Planned, StudyFile, dump_run_file, load_study_file, plan_runs
+from motet.config.study_file import merged
 from motet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{planned.label}{'' if planned in left else '  finished'}")
         print(f"{len(left)} of {len(chosen)} runs to do", file=sys.stderr)
         return 0
+    _refuse_other_settings(study, left)
     _train(args, study, left, num_finished=len(chosen) - len(left))
     _write(args, study, everything)
     return 0
@@ -70,13 +73,29 @@ def _chosen(everything: Sequence[Planned], args: argparse.Namespace) -> list[Pla
             if name not in known:
                 raise UsageError(f"{flag} {name}: the study has {', '.join(sorted(known))}", code="E-CLI-02")
     seeds = sorted({planned.seed for planned in everything})[: args.seeds]
-    return [
+    chosen = [
         planned
         for planned in everything
         if planned.seed in seeds
         and (not args.pair or planned.pair in args.pair)
         and (not args.arm or planned.arm in args.arm)
     ]
+    if not chosen:
+        raise UsageError("the study has no run of these pairs, arms and seeds together", code="E-CLI-02")
+    return chosen
+
+
+def _refuse_other_settings(study: StudyFile, left: Sequence[Planned]) -> None:
+    """Before hours of work: what lies where a run belongs must be that run."""
+    from motet.study.rows import other_settings, run_dir_of
+
+    for planned in left:
+        if differences := other_settings(planned):
+            raise UsageError(
+                f"{run_dir_of(planned).path} holds a run of other settings ({'; '.join(differences[:3])}); use another "
+                f"study.name, or delete {study.folder}",
+                code="E-STUDY-04",
+            )
 
 
 def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int) -> None:
@@ -87,11 +106,11 @@ def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], 
 
     jobs = []
     for planned in left:
-        file = study.folder / "files" / f"{planned.pair}-{planned.arm}-{planned.seed}.toml"
+        place = Path(planned.pair) / planned.arm / f"seed_{planned.seed}"
+        file = study.folder / "files" / f"{place}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(dump_run_file(planned.run), encoding="utf-8")
-        log = study.folder / "logs" / f"{file.stem}.log"
-        jobs.append(Job(planned.label, ["swarm", str(file)], log))
+        jobs.append(Job(planned.label, ["swarm", str(file)], study.folder / "logs" / f"{place}.log"))
     view = StudyView(left, jobs, num_finished=num_finished)
     with Workers(jobs, at_once=args.workers) as workers:
         try:
@@ -122,18 +141,22 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
         from motet.study import Table, read_rows, render_page, rows_to_json
         from motet.study.curves import curves_of
         from motet.study.page import Circumstances
-        from motet.study.rows import is_finished
+        from motet.study.rows import dotted, is_finished
 
         finished = [planned for planned in everything if is_finished(planned)]
-        rows = [row for planned in finished for row in read_rows(planned, _settings(study, planned))]
+        rows = []
+        for planned in finished:
+            settings = merged(study.pair[planned.pair].settings, study.arm[planned.arm].settings)
+            rows += read_rows(planned, dotted(settings))
         page = args.page or study.folder / "study.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         table = Table(rows, baseline=study.study.baseline)
-        pictures = {}
+        pictures: dict[str, list[str]] = {}
         for pair in table.pairs:
-            picture = page.parent / "images" / f"{page.stem}_{pair}.png"
-            draw_png(curves_of(table, pair, title=study.pair[pair].title or pair), picture)
-            pictures[pair] = f"images/{picture.name}"
+            for part, chart in enumerate(curves_of(table, pair, title=study.pair[pair].title or pair), 1):
+                name = f"{page.stem}_{pair}{f'_{part}' if part > 1 else ''}.png"
+                draw_png(chart, page.parent / "images" / name)
+                pictures.setdefault(pair, []).append(f"images/{name}")
         now = Circumstances(
             command=_command(args),
             machine=f"{os.cpu_count()} processors ({platform.machine()}), Python {platform.python_version()}",
@@ -148,19 +171,7 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
     print(f"page     {page}\nnumbers  {numbers}\nruns     {study.folder / 'runs'}")
 
 
-def _settings(study: StudyFile, planned: Planned) -> Mapping[str, Any]:
-    """What the pair and the arm of a run set, dotted."""
-    return _dotted(study.pair[planned.pair].settings) | _dotted(study.arm[planned.arm].settings)
-
-
-def _dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
 def _command(args: argparse.Namespace) -> str:
-    flags = [f"--set {change}" for change in args.set]
-    flags += [f"--page {args.page}"] if args.page else []
-    return " ".join(["motet study", str(args.file), *flags])
+    flags = [word for change in args.set for word in ("--set", change)]
+    flags += ["--page", str(args.page)] if args.page else []
+    return shlex.join(["motet", "study", str(args.file), *flags])

@@ -20,13 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from motet.config.load import read_toml
-from motet.config.mistakes import check
+from motet.config.load import line_of, read_toml
+from motet.config.mistakes import check, shown
 from motet.config.overrides import BadOverrideError, apply_override
+from motet.config.positions import Loc
 from motet.config.settings import PositiveFloat, RunFile, Section
 from motet.errors import UsageError
 
@@ -49,7 +50,7 @@ class StudySettings(Section):
 
 
 class PairSettings(Section):
-    """Models that learn together; two of them or more."""
+    """Models that learn together."""
 
     title: str = ""
     """For people."""
@@ -115,15 +116,20 @@ def load_study_file(path: Path) -> StudyFile:
     Raises:
         UsageError: it cannot be read (E-CONFIG-01), is no TOML (E-CONFIG-02), or has wrong settings (E-STUDY-01).
     """
-    data, _ = read_toml(path)
+    data, lines = read_toml(path, kind="study file")
+    if "study" not in data and isinstance(data.get("node"), list):
+        raise UsageError(f"{path}: a run file, not a study file; `motet swarm {path}` runs it", code="E-STUDY-01")
     try:
         study = StudyFile.model_validate(data)
+        mistakes = list(_contradictions(study))
     except ValidationError as error:
-        lines = [f"{path}: {_place(finding['loc'])}: {_say(finding)}" for finding in error.errors(include_url=False)]
-        raise UsageError("\n".join(lines), code="E-STUDY-01") from None
-    mistakes = list(_contradictions(study))
+        mistakes = [_mistake(finding) for finding in error.errors(include_url=False)]
     if mistakes:
-        raise UsageError("\n".join(f"{path}: {mistake}" for mistake in mistakes), code="E-STUDY-01")
+        described = []
+        for loc, what in sorted(mistakes, key=lambda mistake: line_of(mistake[0], lines) or 0):
+            line = line_of(loc, lines)
+            described.append(f"{path}{'' if line is None else f':{line}'}  {'.'.join(map(str, loc))}: {what}")
+        raise UsageError("\n".join(described), code="E-STUDY-01")
     return study
 
 
@@ -153,14 +159,19 @@ def _run_file(study: StudyFile, pair: str, arm: str, seed: int, source: Path, ov
     data = merged(settings, {"run": place}) | {"node": [merged(node) for node in study.pair[pair].node]}
     for flag in overrides:
         try:
-            apply_override(data, flag)
+            if apply_override(data, flag)[:2] in _DECIDED:
+                raise BadOverrideError("the study decides this itself")
         except BadOverrideError as error:
-            raise UsageError(f"--set {flag}: {error}", code="E-CONFIG-04") from None
+            raise UsageError(f"--set {flag}: pair {pair}: {error}", code="E-CONFIG-04") from None
     found = check(data)
-    if isinstance(found, RunFile):
+    if isinstance(found, RunFile) and not found.is_networked:
         return found
-    lines = [f"{source}: pair {pair}, arm {arm}: {mistake.key}: {mistake.what}" for mistake in found]
-    raise UsageError("\n".join(lines), code="E-STUDY-02")
+    mistakes = [] if isinstance(found, RunFile) else [f"{mistake.key}: {mistake.what}" for mistake in found]
+    lines = mistakes or ['swarm.transport: the runs of a study stay on this machine; allowed: "memory", "pipes"']
+    raise UsageError(
+        "\n".join(f"{source}: pair {pair}, arm {arm}: {line}" for line in lines),
+        code="E-STUDY-02",
+    )
 
 
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,25 +190,59 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _contradictions(study: StudyFile) -> Iterator[str]:
+def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
     if study.study.baseline not in study.arm:
-        yield f'study.baseline: there is no arm "{study.study.baseline}"; arms are {", ".join(study.arm)}'
+        yield (
+            ("study", "baseline"),
+            f'there is no arm "{study.study.baseline}"; arms are {", ".join(study.arm)}',
+        )
     for name, arm in study.arm.items():
         for pair in arm.pairs:
             if pair not in study.pair:
-                yield f'arm.{name}.pairs: there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
-        if unknown := {"name", "dir", "seed"} & set(arm.settings.get("run", {})):
-            yield f"arm.{name}.settings.run.{unknown.pop()}: the study decides this itself"
+                yield ("arm", name, "pairs"), f'there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
+    tables: list[tuple[Loc, dict[str, Any]]] = [(("settings",), study.settings)]
+    tables += [(("pair", name, "settings"), pair.settings) for name, pair in study.pair.items()]
+    tables += [(("arm", name, "settings"), arm.settings) for name, arm in study.arm.items()]
+    for loc, settings in tables:
+        if "node" in settings:
+            yield (*loc, "node"), "nodes stand in a pair: write [pair.NAME] and node = [{ name = ..., model = ... }]"
+        run = settings.get("run")
+        for _, key in _DECIDED:
+            if isinstance(run, dict) and key in run:
+                yield (*loc, "run", key), "the study decides this itself"
 
 
-def _place(loc: Sequence[str | int]) -> str:
-    return ".".join(str(part) for part in loc) or "the file"
+def _mistake(finding: Any) -> tuple[Loc, str]:
+    """Where pydantic found what, in plain words."""
+    loc: Loc = tuple(part for part in finding["loc"] if part != "[key]")
+    kind, value = finding["type"], finding["input"]
+    if kind == "missing":
+        return loc, _MISSING.get(".".join(map(str, loc)), "missing")
+    if kind == "extra_forbidden":
+        there = " at the top of the file; settings of the runs stand in [settings]" if len(loc) == 1 else ""
+        return loc, f"unknown{there}"
+    allowed = _ALLOWED.get(kind) or finding["msg"][:1].lower() + finding["msg"][1:]
+    return loc, f"got {shown(value)}; {allowed}"
 
 
-def _say(finding: Any) -> str:
-    """What pydantic found, in few words."""
-    if finding["type"] == "missing":
-        return "missing"
-    if finding["type"] == "extra_forbidden":
-        return "unknown key"
-    return str(finding["msg"][:1].lower() + finding["msg"][1:])
+_DECIDED: Final[tuple[Loc, ...]] = (("run", "name"), ("run", "dir"), ("run", "seed"))
+"""Settings that tell a study's runs apart."""
+_MISSING: Final = {
+    "study": 'missing; a study file needs a section [study] with at least name = "..."',
+    "pair": "missing; a study file needs a table [pair.NAME] with its nodes for each pair of models",
+    "arm": "missing; a study file needs a table [arm.NAME] for each way to train them",
+}
+_ALLOWED: Final = {
+    "tuple_type": "allowed: a list",
+    "dict_type": "allowed: a table",
+    "model_type": "allowed: a table",
+    "int_type": "allowed: a whole number",
+    "int_parsing": "allowed: a whole number",
+    "int_from_float": "allowed: a whole number",
+    "float_parsing": "allowed: a number",
+    "string_type": "allowed: text in quotes",
+    "greater_than": "allowed: a number above 0",
+    "greater_than_equal": "allowed: a whole number from 0 up",
+    "too_short": "allowed: one or more",
+    "string_pattern_mismatch": "allowed: letters, digits, '.', '_', '-'; 64 at most",
+}

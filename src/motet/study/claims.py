@@ -1,12 +1,15 @@
 """What is claimed, and whether the numbers of a study show it. One function for each claim.
 
-A claim holds, does not hold, or is not shown: the last is the verdict wherever the intervals leave both open. Intervals
-are 95 %, over seeds, paired by seed, and not corrected for the number of claims. Claims about arms that a study does
-not have are left out.
+A claim holds, does not hold, or is not shown: the last is the verdict wherever the intervals leave both open, or fewer
+than three seeds speak. Intervals are 95 %, over seeds, paired by seed. What must be so on every node is asked of each
+at 95 %; where one node among several decides, its interval is widened for their number (Bonferroni). The number of
+claims is not corrected for. Claims about arms that a study does not have are left out.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,9 +18,13 @@ from motet.study.intervals import Mean
 from motet.study.table import Measure, Table, accuracy, accuracy_at, drop_from_peak
 
 Standing = Literal["holds", "does not hold", "not shown"]
+Found = Sequence[tuple[tuple[str, ...], Mean]]
+"""Differences, each with what it is about: (pair, node), and what else tells them apart."""
+FEWEST_SEEDS: Final = 3
+"""With two, chance alone makes two equal differences, and an interval of width 0, too often."""
 _END: Final = accuracy("test")
 _EARLY: Final = 1 / 3
-_LIMITED: Final = "f_tis_g"
+_LIMITED: Final = re.compile(r"f_tis_g[0-9.]+")
 _LITTLE_BYTES: Final = 8.0
 
 
@@ -51,108 +58,111 @@ def judge(table: Table, *, margin: float) -> list[Verdict]:
 
 def _ends_like_alone(table: Table, margin: float) -> Verdict | None:
     found = _against(table, "f_tis", table.baseline)
-    if not found:
-        return None
-    level = all(mean.is_level(margin) for _, mean in found)
-    apart = any(mean.high < -margin or mean.low > margin for _, mean in found)
-    return Verdict(
-        f"F-TIS ends like training alone: held-out accuracy within {100 * margin:.0f} points, on every node",
-        "holds" if level else "does not hold" if apart else "not shown",
-        _listed(found),
+    return _on_every_node(
+        f"F-TIS ends like training alone: held-out accuracy within {_shown(margin)} points, on every node",
+        found,
+        right=lambda mean: mean.is_level(margin),
+        wrong=lambda mean, looks: mean.is_below(-margin, looks=looks) or mean.is_above(margin, looks=looks),
     )
 
 
 def _nois_ends_lower(table: Table, margin: float) -> Verdict | None:
     del margin
-    return _sign("Naive sharing (NoIS) ends below training alone, on every node", _against(table, "nois", "alone"), -1)
+    found = _against(table, "nois", table.baseline)
+    return _below("Naive sharing (NoIS) ends below training alone, on every node", found)
 
 
 def _nois_collapses(table: Table, margin: float) -> Verdict | None:
+    """Holds only if the baseline does it less often: what training alone does too, sharing is not to blame for."""
     del margin
-    collapsed, total = table.collapsed("nois")
-    if not total:
+    (collapsed, total), (alone, total_alone) = table.collapsed("nois"), table.collapsed(table.baseline)
+    if not total or table.baseline == "nois":
         return None
+    enough = len({row.seed for row in table.rows if row.arm == "nois"}) >= FEWEST_SEEDS
+    standing: Standing = "does not hold" if enough else "not shown"
+    if collapsed:
+        is_worse = total_alone and collapsed * total_alone > alone * total
+        standing = "holds" if is_worse else "not shown"
     by_arm = [f"{arm} {table.collapsed(arm)[0]} of {table.collapsed(arm)[1]}" for arm in table.arms]
     return Verdict(
-        "Naive sharing collapses in some runs: a node ends below where it started",
-        "holds" if collapsed else "does not hold",
+        "Naive sharing collapses in some runs: a node ends below its start by more than chance, more often than alone",
+        standing,
         ", ".join(by_arm),
     )
 
 
 def _vis_below_tis(table: Table, margin: float) -> Verdict | None:
     del margin
-    return _sign("Uncapped weights (VIS) end below capped ones (TIS), on every node", _against(table, "vis", "tis"), -1)
+    return _below("Uncapped weights (VIS) end below capped ones (TIS), on every node", _against(table, "vis", "tis"))
 
 
 def _f_vis_drops_late(table: Table, margin: float) -> Verdict | None:
     found = _against(table, "f_vis", "f_tis", drop_from_peak)
-    if not found:
-        return None
-    late = [mean for _, mean in found if mean.low > 0 and mean.value > margin]
-    never = all(mean.high < margin for _, mean in found)
-    return Verdict(
-        f"F-VIS falls from its peak late in training, by over {100 * margin:.0f} points more than F-TIS, on some node",
-        "holds" if late else "does not hold" if never else "not shown",
-        _listed(found, what="fall from the peak, F-VIS - F-TIS"),
+    return _on_some_node(
+        f"F-VIS falls from its peak late in training, by over {_shown(margin)} points more than F-TIS, on some node",
+        found,
+        right=lambda mean, looks: mean.is_above(margin, looks=looks),
+        wrong=lambda mean: mean.is_below(margin),
+        what="fall from the peak, F-VIS - F-TIS",
     )
 
 
 def _filter_does_most(table: Table, margin: float) -> Verdict | None:
     del margin
-    return _sign(
-        "The filter does most of the stabilising: without weights but with it (F-NoIS) a node ends above weights "
-        "without it (TIS)",
+    return _above(
+        "The filter does most of the stabilising: alone (F-NoIS) it ends above weights alone (TIS), on every node",
         _against(table, "f_nois", "tis"),
-        +1,
     )
 
 
 def _small_limit_early(table: Table, margin: float) -> Verdict | None:
     del margin
-    claim = "A small KL limit is better early for the weaker node"
-    return _limit(table, claim, table.weaker, accuracy_at("test", _EARLY), -1)
+    limits = _limits(table)
+    if limits is None:
+        return None
+    small, large = limits
+    return _above(
+        f"A small KL limit is better early for the weaker node, in every pair ({small} against {large})",
+        _of_nodes(_against(table, small, large, accuracy_at("test", _EARLY)), table.weaker),
+        what=f"{small} - {large} after a third of the rounds",
+    )
 
 
 def _large_limit_late(table: Table, margin: float) -> Verdict | None:
     del margin
-    return _limit(table, "A large KL limit is better late for the stronger node", table.stronger, _END, +1)
-
-
-def _limit(table: Table, claim: str, which: Callable[[str], str], measure: Measure, sign: int) -> Verdict | None:
-    """The tightest limit of a study against its widest."""
-    limits = {
-        float(row.settings["method.kl_limit_nats"]): row.arm for row in table.rows if row.arm.startswith(_LIMITED)
-    }
-    if len(limits) < 2:
+    limits = _limits(table)
+    if limits is None:
         return None
-    small, large = limits[min(limits)], limits[max(limits)]
-    found = _against(table, large, small, measure)
-    found = [(name, mean) for name, mean in found if name[1] == which(name[0])]
-    return _sign(f"{claim} ({small} against {large})", found, sign, what=f"{large} - {small}")
+    small, large = limits
+    return _above(
+        f"A large KL limit is better late for the stronger node, in every pair ({large} against {small})",
+        _of_nodes(_against(table, large, small), table.stronger),
+        what=f"{large} - {small} at the end",
+    )
 
 
 def _vertical_beats_horizontal(table: Table, margin: float) -> Verdict | None:
     del margin
-    return _sign(
-        "Vertical collaboration ends above horizontal, on every node", _against(table, "f_tis", "f_tis_horizontal"), +1
+    return _above(
+        "Vertical collaboration ends above horizontal, on every node", _against(table, "f_tis", "f_tis_horizontal")
     )
 
 
 def _weaker_gains_ood(table: Table, margin: float) -> Verdict | None:
     del margin
     found = _against(table, "f_tis", table.baseline, accuracy("ood"))
-    weaker = [(name, mean) for name, mean in found if name[1] == table.weaker(name[0])]
-    return _sign("The weaker partner gains out of distribution from F-TIS, in every pair", weaker, +1)
+    return _above(
+        "The weaker partner gains out of distribution from F-TIS, in every pair", _of_nodes(found, table.weaker)
+    )
 
 
 def _bytes_suffice(table: Table, margin: float) -> Verdict | None:
     del margin
-    sizes = [row.bytes_per_token for row in table.rows if row.arm.startswith("f_tis") and row.bytes_per_token]
+    sizes = [row.bytes_per_token for row in table.rows if row.bytes_per_token is not None]
     if not sizes:
         return None
     return Verdict(
-        f"{_LITTLE_BYTES:.0f} bytes per token suffice",
+        f"{_LITTLE_BYTES:.0f} bytes per token suffice to share completions: ids, log-probs and all else that is sent",
         "holds" if max(sizes) <= _LITTLE_BYTES else "does not hold",
         f"payload of {min(sizes):.1f} to {max(sizes):.1f} bytes for each token sent, in {len(sizes)} rows",
     )
@@ -161,14 +171,10 @@ def _bytes_suffice(table: Table, margin: float) -> Verdict | None:
 def _lag_does_no_harm(table: Table, margin: float) -> Verdict | None:
     arms = [arm for arm in table.arms if arm.startswith("f_tis_lag")]
     found = [((*name, arm), mean) for arm in arms for name, mean in _against(table, arm, "f_tis")]
-    if not found:
-        return None
-    no_worse = all(mean.is_no_worse(margin) for _, mean in found)
-    worse = any(mean.high < -margin for _, mean in found)
-    return Verdict(
-        f"Free pace costs no more than {100 * margin:.0f} points against lockstep, at any lag tried, on every node",
-        "holds" if no_worse else "does not hold" if worse else "not shown",
-        _listed(found),
+    return _no_worse(
+        f"Free pace costs no more than {_shown(margin)} points against lockstep, at any lag tried, on every node",
+        found,
+        margin,
     )
 
 
@@ -179,16 +185,8 @@ def nobody_leaves_worse(table: Table, arm: str, margin: float) -> Verdict | None
         for split in ("test", "ood")
         for name, mean in _against(table, arm, table.baseline, accuracy(split))
     ]
-    if arm == table.baseline or not found:
-        return None
-    no_worse = all(mean.is_no_worse(margin) for _, mean in found)
-    worse = any(mean.high < -margin for _, mean in found)
-    least = min(found, key=lambda entry: entry[1].lower_bound)
-    return Verdict(
-        f"{arm}: nobody leaves worse by {100 * margin:.0f} points, in distribution and out of it",
-        "holds" if no_worse else "does not hold" if worse else "not shown",
-        f"least sure: {_listed([least])}, one-sided bound {100 * least[1].lower_bound:+.1f}; "
-        f"{sum(mean.is_no_worse(margin) for _, mean in found)} of {len(found)} pass",
+    return _no_worse(
+        f"{arm}: nobody leaves worse by {_shown(margin)} points, in distribution and out of it", found, margin
     )
 
 
@@ -208,28 +206,117 @@ CLAIMS: Final[Sequence[Claim]] = (
 )
 
 
-def _against(table: Table, arm: str, minus: str, measure: Measure = _END) -> list[tuple[tuple[str, ...], Mean]]:
-    found: list[tuple[tuple[str, ...], Mean]] = []
-    for pair, node in table.members(arm, minus):
-        mean = table.difference(pair, node, arm, minus, measure)
-        if mean is not None:
-            found.append(((pair, node), mean))
-    return found
+# --- which numbers ---------------------------------------------------------------------------------------------------
 
 
-def _sign(claim: str, found: Sequence[tuple[tuple[str, ...], Mean]], sign: int, *, what: str = "") -> Verdict | None:
-    """Holds if every interval lies on one side of 0, does not hold if any lies on the other."""
+def _against(table: Table, arm: str, minus: str, measure: Measure = _END) -> Found:
+    """An arm minus another, for each node that has both; nothing of an arm minus itself."""
+    found = [] if arm == minus else table.members(arm, minus)
+    means = [((pair, node), table.difference(pair, node, arm, minus, measure)) for pair, node in found]
+    return [(name, mean) for name, mean in means if mean is not None]
+
+
+def _of_nodes(found: Found, which: Callable[[str], str | None]) -> Found:
+    """Only the nodes of a kind: `which` names it for a pair."""
+    return [(name, mean) for name, mean in found if name[1] == which(name[0])]
+
+
+def _limits(table: Table) -> tuple[str, str] | None:
+    """The arms with the tightest and the widest KL limit of a study, of those named f_tis_g<limit>."""
+    key = "method.kl_limit_nats"
+    limits = {row.settings[key]: row.arm for row in table.rows if _LIMITED.fullmatch(row.arm) and key in row.settings}
+    return (limits[min(limits)], limits[max(limits)]) if len(limits) > 1 else None
+
+
+# --- how they decide -------------------------------------------------------------------------------------------------
+
+
+def _on_every_node(
+    claim: str,
+    found: Found,
+    *,
+    right: Callable[[Mean], bool],
+    wrong: Callable[[Mean, int], bool],
+    what: str = "",
+) -> Verdict | None:
+    """Holds if every difference is right; does not hold if one is wrong, its interval widened for their number."""
     if not found:
         return None
-    right = all((mean.high < 0) if sign < 0 else (mean.low > 0) for _, mean in found)
-    wrong = any((mean.low > 0) if sign < 0 else (mean.high < 0) for _, mean in found)
-    return Verdict(claim, "holds" if right else "does not hold" if wrong else "not shown", _listed(found, what=what))
+    settled = [mean for _, mean in found if mean.n >= FEWEST_SEEDS]
+    holds = len(settled) == len(found) and all(right(mean) for mean in settled)
+    fails = any(wrong(mean, len(found)) for mean in settled)
+    return Verdict(claim, "holds" if holds else "does not hold" if fails else "not shown", _listed(found, what=what))
+
+
+def _on_some_node(
+    claim: str,
+    found: Found,
+    *,
+    right: Callable[[Mean, int], bool],
+    wrong: Callable[[Mean], bool],
+    what: str = "",
+) -> Verdict | None:
+    """Holds if one difference is right, its interval widened for their number; does not hold if all are wrong."""
+    if not found:
+        return None
+    settled = [mean for _, mean in found if mean.n >= FEWEST_SEEDS]
+    holds = any(right(mean, len(found)) for mean in settled)
+    fails = len(settled) == len(found) and all(wrong(mean) for mean in settled)
+    return Verdict(claim, "holds" if holds else "does not hold" if fails else "not shown", _listed(found, what=what))
+
+
+def _above(claim: str, found: Found, *, what: str = "") -> Verdict | None:
+    """Every difference is above 0."""
+    return _on_every_node(
+        claim,
+        found,
+        right=lambda mean: mean.is_above(0.0),
+        wrong=lambda mean, looks: mean.is_below(0.0, looks=looks),
+        what=what,
+    )
+
+
+def _below(claim: str, found: Found) -> Verdict | None:
+    """Every difference is below 0."""
+    return _on_every_node(
+        claim,
+        found,
+        right=lambda mean: mean.is_below(0.0),
+        wrong=lambda mean, looks: mean.is_above(0.0, looks=looks),
+    )
+
+
+def _no_worse(claim: str, found: Found, margin: float) -> Verdict | None:
+    """Every difference passes the test of non-inferiority; the numbers are those of the one that is least sure."""
+    verdict = _on_every_node(
+        claim,
+        found,
+        right=lambda mean: mean.is_no_worse(margin),
+        wrong=lambda mean, looks: mean.is_below(-margin, looks=looks),
+    )
+    if verdict is None:
+        return None
+    least = min(found, key=lambda entry: (entry[1].lower_bound, entry[1].value))
+    bound = f", one-sided bound {100 * least[1].lower_bound:+.1f}" if math.isfinite(least[1].lower_bound) else ""
+    num_passed = sum(mean.is_no_worse(margin) and mean.n >= FEWEST_SEEDS for _, mean in found)
+    numbers = f"least sure: {_listed([least])}{bound}; {num_passed} of {len(found)} pass"
+    return Verdict(verdict.claim, verdict.standing, numbers)
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+
+def _shown(margin: float) -> str:
+    return f"{100 * margin:g}"
 
 
 def _listed(found: Iterable[tuple[tuple[str, ...], Mean]], *, what: str = "") -> str:
     """Differences in points with their 95 % intervals."""
+    found = list(found)
     text = ", ".join(f"{'/'.join(name)} {points(mean)}" for name, mean in found)
-    return f"{what}: {text}" if what else text
+    few, many = min(mean.n for _, mean in found), max(mean.n for _, mean in found)
+    seeds = f"{few} seed{'s' if few > 1 else ''}" if few == many else f"{few} to {many} seeds"
+    return f"{what}: {text}; {seeds}" if what else f"{text}; {seeds}"
 
 
 def points(mean: Mean) -> str:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-# Quantiles of Student's t for 1 to 30 degrees of freedom; beyond, the normal's differ by less than 0.05.
-_T_975: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-_T_95: Final = (
-    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
-    1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697,
-)  # fmt: skip
-_Z_975, _Z_95 = 1.960, 1.645
+TAIL: Final = 0.025
+"""On either side of an interval of 95 %."""
+ONE_SIDED_TAIL: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +46,28 @@ class Mean:
         variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
         return cls(mean, math.sqrt(variance / n), n)
 
-    @property
-    def half_width(self) -> float:
-        """Half of the 95 % interval, by Student's t; infinite with one seed.
+    def half_width(self, tail: float = TAIL) -> float:
+        """How far the true mean may lie off to one side with this probability; infinite with one seed.
 
-        >>> round(Mean(0.0, 1.0, 5).half_width, 3)
+        >>> round(Mean(0.0, 1.0, 5).half_width(), 3)
         2.776
         """
-        return math.inf if self.se is None else self.se * _quantile(_T_975, _Z_975, self.n - 1)
+        return math.inf if self.se is None else self.se * student_t(tail, self.n - 1)
 
     @property
     def low(self) -> float:
         """Lower end of the 95 % interval."""
-        return self.value - self.half_width
+        return self.value - self.half_width()
 
     @property
     def high(self) -> float:
         """Upper end of the 95 % interval."""
-        return self.value + self.half_width
+        return self.value + self.half_width()
 
     @property
     def lower_bound(self) -> float:
         """The one-sided 95 % bound: with 95 % confidence the true mean is above it."""
-        return -math.inf if self.se is None else self.value - self.se * _quantile(_T_95, _Z_95, self.n - 1)
+        return self.value - self.half_width(ONE_SIDED_TAIL)
 
     def is_no_worse(self, margin: float) -> bool:
         """True if a difference of this mean is, with 95 % confidence, above -margin (a non-inferiority test)."""
@@ -84,6 +77,45 @@ class Mean:
         """True if the whole 95 % interval of a difference lies within +-margin."""
         return -margin < self.low and self.high < margin
 
+    def is_above(self, limit: float, *, looks: int = 1) -> bool:
+        """True if the 95 % interval lies above a limit.
 
-def _quantile(table: Sequence[float], beyond: float, degrees: int) -> float:
-    return table[degrees - 1] if degrees <= len(table) else beyond
+        Args:
+            limit: to be above.
+            looks: how many means are asked this, where one that says yes decides: Bonferroni's correction.
+        """
+        return self.value - self.half_width(TAIL / looks) > limit
+
+    def is_below(self, limit: float, *, looks: int = 1) -> bool:
+        """True if the 95 % interval lies below a limit; see `is_above`."""
+        return self.value + self.half_width(TAIL / looks) < limit
+
+
+@lru_cache(maxsize=1024)
+def student_t(tail: float, degrees: int) -> float:
+    """The number that Student's t exceeds with probability `tail` (below 0.5).
+
+    >>> [round(student_t(0.025, degrees), 3) for degrees in (1, 4, 30)]
+    [12.706, 2.776, 2.042]
+    """
+    low, high = 0.0, 1.0
+    while _beyond(high, degrees) > tail:
+        low, high = high, 2 * high
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _beyond(middle, degrees) > tail else (low, middle)
+    return (low + high) / 2
+
+
+def _beyond(t: float, degrees: int) -> float:
+    """Probability of more than t: the finite sums for whole degrees of freedom (Abramowitz and Stegun, 26.7.3-4)."""
+    theta = math.atan(t / math.sqrt(degrees))
+    cosine, sine = math.cos(theta), math.sin(theta)
+    is_odd = degrees % 2 == 1
+    term = cosine if is_odd else 1.0
+    terms = [term] if degrees > 1 else []
+    for step in range(3 if is_odd else 2, degrees - 1, 2):
+        term *= cosine**2 * (step - 1) / step
+        terms.append(term)
+    within = 2 / math.pi * (theta + sine * math.fsum(terms)) if is_odd else sine * math.fsum(terms)
+    return (1 - within) / 2

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from motet.config import StudyFile
+from motet.config.dump import toml_value
 from motet.study.claims import Verdict, judge, nobody_leaves_worse, points
 from motet.study.intervals import Mean
-from motet.study.rows import Row
-from motet.study.table import Measure, Table, accuracy
+from motet.study.rows import Row, dotted
+from motet.study.table import CLOSE_ENOUGH, Table, accuracy, has_collapsed
 
 _SPLITS: Final = {
     "test": "held-out",
@@ -18,6 +20,25 @@ _SPLITS: Final = {
     "test_greedy": "held-out, greedy",
     "ood_greedy": "OOD, greedy",
 }
+_COSTS: Final = (
+    "rounds to the baseline",
+    "work until then, s",
+    "completions sampled",
+    "work, s",
+    "bytes per token",
+    "kept by the filter, %",
+    "collapsed",
+)
+_CLAIMS_NOTE: Final = (
+    "*Holds* and *does not hold* need three seeds or more and intervals that leave no other reading; all else is *not "
+    "shown*. Where one node among several decides, its interval is widened for their number; that many claims are "
+    "judged is not corrected for."
+)
+_LEAVERS_NOTE: Final = (
+    "A test of non-inferiority for each arm: it holds if, for every node, the one-sided 95 % bound of its difference "
+    "from the baseline is above the margin, in distribution and out of it. The best of several arms was partly chosen "
+    "by luck: confirm it with other seeds."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,114 +62,127 @@ class Circumstances:
     missing: int
 
 
-def render_page(study: StudyFile, rows: Sequence[Row], now: Circumstances, pictures: Mapping[str, str]) -> str:
+def render_page(
+    study: StudyFile, rows: Sequence[Row], now: Circumstances, pictures: Mapping[str, Sequence[str]]
+) -> str:
     """The whole page.
 
     Args:
         study: its file.
         rows: of finished runs; at least one.
         now: circumstances.
-        pictures: path of the curves of each pair, as the page names it.
+        pictures: paths of the curves of each pair, as the page names them.
     """
     table = Table(rows, baseline=study.study.baseline)
     margin = study.study.margin_points / 100
     parts = [
         _head(study, rows, now),
-        _verdicts("Claims", judge(table, margin=margin)),
-        _verdicts("Does anybody leave worse?", _leavers(table, margin)),
+        _verdicts("Claims", _CLAIMS_NOTE, judge(table, margin=margin)),
+        _verdicts("Does anybody leave worse?", _LEAVERS_NOTE, _leavers(table, margin)),
+        "## Arms",
+        _markdown(["arm", "what", "settings", "finished runs"], list(_arms(study, table))),
     ]
     for pair in table.pairs:
-        title = study.pair[pair].title or pair
-        parts += [f"## {pair}: {title}", *_pair(table, pair, pictures)]
+        title = study.pair[pair].title
+        parts += [f"## {pair}: {title}" if title else f"## {pair}", *_pair(table, pair, pictures.get(pair, ()))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _head(study: StudyFile, rows: Sequence[Row], now: Circumstances) -> str:
     runs = {(row.pair, row.arm, row.seed) for row in rows}
     seeds = sorted({row.seed for row in rows})
-    note = f" {now.missing} runs of the study are not finished and not in it." if now.missing else ""
+    note = f" **{now.missing} runs of the study are not finished and not in it.**" if now.missing else ""
     return (
         f"# Study: {study.study.name}\n\n"
         "This page is written by the command below from its results; nothing in it is edited by hand.\n\n"
         f"```\n{now.command}\n```\n\n"
         f"{now.date}; {now.machine}; {len(runs)} runs, {now.workers} side by side, {now.seconds / 60:.0f} minutes of "
         f"run time in all; seeds {', '.join(map(str, seeds))}.{note}\n\n"
-        "All runs of a pair begin with the same weights and are asked the same held-out prompts; a seed decides "
-        "training prompts and sampling. Accuracies are in percent, each prompt answered once at the run's "
-        "temperature unless it says greedy, +- one standard error over seeds. Differences are in points, paired by seed, with their 95 % "
-        "interval by Student's t, not corrected for their number. Raw numbers: one row for each run and node in the "
-        "JSON file beside this page."
+        "All runs of a pair begin with the same models and are asked the same held-out prompts; a seed decides "
+        "training prompts, sampling and the beginning of adapters. Accuracies are in percent, each prompt answered "
+        "once at the run's temperature unless it says greedy, +- one standard error over seeds. Differences are in "
+        "points, paired by seed, with their 95 % interval by Student's t. Raw numbers: one row for each run and node "
+        "in the JSON file beside this page."
     )
 
 
-def _verdicts(title: str, verdicts: Sequence[Verdict]) -> str:
+def _verdicts(title: str, note: str, verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return ""
     rows = [[verdict.claim, f"**{verdict.standing}**", verdict.numbers] for verdict in verdicts]
-    return f"## {title}\n\n" + _markdown(["claim", "verdict", "numbers"], rows)
+    return f"## {title}\n\n{note}\n\n" + _markdown(["claim", "verdict", "numbers"], rows)
 
 
 def _leavers(table: Table, margin: float) -> list[Verdict]:
     return [found for arm in table.arms if (found := nobody_leaves_worse(table, arm, margin)) is not None]
 
 
-def _pair(table: Table, pair: str, pictures: Mapping[str, str]) -> Iterator[str]:
-    if pair in pictures:
-        yield f"![curves of {pair}]({pictures[pair]})"
+def _arms(study: StudyFile, table: Table) -> Iterator[list[str]]:
+    """Every arm of the study, also one of which no run is finished."""
+    for name, arm in study.arm.items():
+        settings = ", ".join(f"`{key} = {toml_value(value)}`" for key, value in dotted(arm.settings).items())
+        title = arm.title + (" (baseline)" if name == table.baseline else "")
+        num_runs = len({(row.pair, row.seed) for row in table.rows if row.arm == name})
+        yield [name, title.strip() or "-", settings or "-", str(num_runs)]
+
+
+def _pair(table: Table, pair: str, pictures: Sequence[str]) -> Iterator[str]:
+    for picture in pictures:
+        yield f"![curves of {pair}]({picture})"
     arms = table.arms_of(pair)
-    header = ["node", "accuracy", "before", *arms]
-    yield _markdown(header, list(_accuracies(table, pair, arms)))
+    splits = [split for split in _SPLITS if any(split in row.accuracy for row in table.rows if row.pair == pair)]
+    words = [_SPLITS[split] for split in splits]
+    yield _markdown(["node", "arm", *words], list(_accuracies(table, pair, arms, splits)))
     others = [arm for arm in arms if arm != table.baseline]
     if others and table.baseline in arms:
         yield f"Difference from `{table.baseline}`, points:"
-        yield _markdown(["node", "accuracy", *others], list(_differences(table, pair, others)))
-    yield _markdown(["node", "per run", *arms], list(_costs(table, pair, arms)))
+        yield _markdown(["node", "arm", *words], list(_differences(table, pair, others, splits)))
+    yield (
+        f"What it took. Reaching `{table.baseline}`: rounds, and seconds of the node's own work, until held-out "
+        f"accuracy is within {100 * CLOSE_ENOUGH:.0f} point of where `{table.baseline}` ends; the mean of the seeds "
+        "that get there, whose number stands in brackets. Collapsed: ends below its start by more than chance."
+    )
+    yield _markdown(["node", "arm", *_COSTS], list(_costs(table, pair, arms)))
 
 
-def _accuracies(table: Table, pair: str, arms: Sequence[str]) -> Iterator[list[str]]:
+def _accuracies(table: Table, pair: str, arms: Sequence[str], splits: Sequence[str]) -> Iterator[list[str]]:
     for node in table.nodes(pair):
-        for split, words in _SPLITS.items():
-            means = [table.mean(pair, arm, node, accuracy(split)) for arm in arms]
-            if any(means):
-                start = next(row for row in table.rows if (row.pair, row.node) == (pair, node)).start.get(split)
-                before = "-" if start is None else f"{100 * start:.1f}"
-                yield [node, words, before, *map(_percent, means)]
+        yield [node, "before training", *(_percent(table.start(pair, node, split)) for split in splits)]
+        for arm in arms:
+            if table.cell(pair, arm, node):
+                yield [node, arm, *(_percent(table.mean(pair, arm, node, accuracy(split))) for split in splits)]
 
 
-def _differences(table: Table, pair: str, arms: Sequence[str]) -> Iterator[list[str]]:
+def _differences(table: Table, pair: str, arms: Sequence[str], splits: Sequence[str]) -> Iterator[list[str]]:
     for node in table.nodes(pair):
-        for split, words in _SPLITS.items():
-            means = [table.difference(pair, node, arm, table.baseline, accuracy(split)) for arm in arms]
+        for arm in arms:
+            means = [table.difference(pair, node, arm, table.baseline, accuracy(split)) for split in splits]
             if any(means):
-                yield [node, words, *("-" if mean is None else points(mean) for mean in means)]
+                yield [node, arm, *("-" if mean is None else points(mean) for mean in means)]
 
 
 def _costs(table: Table, pair: str, arms: Sequence[str]) -> Iterator[list[str]]:
-    for node in table.nodes(pair):
-        reached = [table.to_baseline(pair, node, arm) for arm in arms]
-        num_seeds = [len(table.cell(pair, arm, node)) for arm in arms]
+    for node, arm in product(table.nodes(pair), arms):
+        rows = table.cell(pair, arm, node)
+        if not rows:
+            continue
+        rounds, seconds, num_reached = table.to_baseline(pair, node, arm)
+        num_collapsed = sum(map(has_collapsed, rows))
         yield [
             node,
-            f"rounds to the end of `{table.baseline}` (seeds that get there)",
-            *(
-                "-" if rounds is None else f"{rounds.value:.0f} ({count}/{total})"
-                for (rounds, _, count), total in zip(reached, num_seeds, strict=True)
-            ),
+            arm,
+            f"{_number(rounds, '.0f')} ({num_reached}/{len(rows)})",
+            _number(seconds, ".0f"),
+            _number(table.mean(pair, arm, node, lambda row: row.completions), ",.0f"),
+            _number(table.mean(pair, arm, node, lambda row: row.node_seconds), ",.0f"),
+            _number(table.mean(pair, arm, node, lambda row: row.bytes_per_token), ".1f"),
+            _number(table.mean(pair, arm, node, _kept_percent), ".0f"),
+            f"{num_collapsed}/{len(rows)}",
         ]
-        yield [
-            node,
-            "seconds of own work until then",
-            *("-" if seconds is None else f"{seconds.value:.0f}" for _, seconds, _ in reached),
-        ]
-        yield [node, "completions sampled", *_numbers(table, pair, node, arms, lambda row: row.completions, ",.0f")]
-        yield [node, "seconds of own work", *_numbers(table, pair, node, arms, lambda row: row.node_seconds, ".0f")]
-        yield [node, "bytes per token", *_numbers(table, pair, node, arms, lambda row: row.bytes_per_token, ".1f")]
-        yield [node, "kept by the filter, %", *_numbers(table, pair, node, arms, _kept_percent, ".0f")]
 
 
-def _numbers(table: Table, pair: str, node: str, arms: Sequence[str], measure: Measure, form: str) -> list[str]:
-    means = [table.mean(pair, arm, node, measure) for arm in arms]
-    return ["-" if mean is None else format(mean.value, form) for mean in means]
+def _number(mean: Mean | None, form: str) -> str:
+    return "-" if mean is None else format(mean.value, form)
 
 
 def _kept_percent(row: Row) -> float | None:

@@ -9,13 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from motet.config import Planned, dump_run_file
+from motet.config import Planned, RunFile, load_run_file
 from motet.errors import UsageError
 from motet.journal import RunDir, read_jsonl
 
 SPLITS: Final = ("test", "ood")
 _WORK: Final = ("generate", "publish", "admit", "top_up", "learn")
 _VERSION: Final = 1
+_MAY_CHANGE: Final = frozenset(
+    ["run.dir", "run.keep_checkpoints", "run.keep_best", "run.trackers", "swarm.transport", "swarm.deadline_s"]
+)
+"""Settings with which a run that has begun may go on."""
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -51,6 +55,7 @@ class Row(msgspec.Struct, frozen=True):
         settings: of the pair and the arm, dotted key to value, on top of what all runs share.
         accuracy: by split ("test", "ood", "test_greedy", "ood_greedy"): at the end.
         start: the same before training.
+        num_prompts: prompts of each of these.
         curve: the course of sampled accuracy.
         completions: completions that the node sampled.
         steps: optimiser steps.
@@ -71,6 +76,7 @@ class Row(msgspec.Struct, frozen=True):
     settings: Mapping[str, Any]
     accuracy: Mapping[str, float]
     start: Mapping[str, float]
+    num_prompts: int
     curve: Curve
     completions: int
     steps: int
@@ -90,10 +96,48 @@ class _File(msgspec.Struct, frozen=True):
 
 def is_finished(planned: Planned) -> bool:
     """True if this very run has been finished."""
+    return run_dir_of(planned).summary.is_file() and _begun(planned) == planned.run
+
+
+def other_settings(planned: Planned) -> list[str]:
+    """In which settings a run that lies in this one's place differs from it: "run.rounds: 4 there, 60 here" each."""
+    begun = _begun(planned)
+    if begun is None:
+        return []
+    there, here = (_all_settings(run) for run in (begun, planned.run))
+    return [
+        f"{key}: {json.dumps(there.get(key))} there, {json.dumps(here.get(key))} here"
+        for key in dict.fromkeys([*here, *there])
+        if there.get(key) != here.get(key) and key not in _MAY_CHANGE
+    ]
+
+
+def _all_settings(run: RunFile) -> dict[str, Any]:
+    data = run.model_dump(mode="json")
+    return dotted(data | {"node": {node["name"]: node for node in data["node"]}})
+
+
+def _begun(planned: Planned) -> RunFile | None:
+    """The settings of the run that lies where this one belongs; those that did not exist then have their defaults."""
     run_dir = run_dir_of(planned)
-    if not run_dir.summary.is_file() or not run_dir.config.is_file():
-        return False
-    return run_dir.config.read_text(encoding="utf-8") == dump_run_file(planned.run)
+    if not run_dir.info.is_file() or not run_dir.config.is_file():
+        return None
+    try:
+        return load_run_file(run_dir.config)
+    except UsageError:
+        return None
+
+
+def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A table of tables as one.
+
+    >>> dotted({"method": {"name": "tis", "cap": 2.0}})
+    {'method.name': 'tis', 'method.cap': 2.0}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 def run_dir_of(planned: Planned) -> RunDir:
@@ -127,7 +171,8 @@ def _row(
     rows: Sequence[Mapping[str, Any]],
     seconds: float,
 ) -> Row:
-    dropped = [row["filter/dropped_share"] for row in rows if "filter/dropped_share" in row]
+    kept = sum(peer["kept"] for peer in facts["ledger"].values())
+    external = kept + sum(sum(peer["dropped"].values()) for peer in facts["ledger"].values())
     return Row(
         pair=planned.pair,
         arm=planned.arm,
@@ -138,12 +183,13 @@ def _row(
         settings=settings,
         accuracy={split: ends["end"]["value"] for split, ends in facts["accuracy"].items()},
         start={split: ends["start"]["value"] for split, ends in facts["accuracy"].items()},
+        num_prompts=facts["accuracy"]["test"]["end"]["n"],
         curve=_curve(rows),
         completions=facts["completions_generated"],
         steps=facts["optimizer_steps"],
         tokens_sent=facts["tokens_sent"],
         bytes_per_token=facts["bytes_per_token"],
-        kept_share=1 - sum(dropped) / len(dropped) if dropped else None,
+        kept_share=kept / external if external else None,
         rounds=planned.run.run.rounds,
         node_seconds=round(sum(map(_worked, rows)), 3),
         seconds=round(seconds, 3),
@@ -151,14 +197,19 @@ def _row(
 
 
 def _curve(rows: Sequence[Mapping[str, Any]]) -> Curve:
-    worked, points = 0.0, []
+    worked, seconds, examined = 0.0, [], []
     for row in rows:
         worked += _worked(row)
         if "accuracy/test" in row:
-            ood = row.get("accuracy/ood", float("nan"))
-            points.append((row["round"] + 1, round(worked, 3), row["accuracy/test"], ood))
-    rounds, seconds, test, ood = zip(*points, strict=True)
-    return Curve(rounds, seconds, test, ood if ood[0] == ood[0] else ())
+            seconds.append(round(worked, 3))
+            examined.append(row)
+    has_ood = all("accuracy/ood" in row for row in examined)
+    return Curve(
+        rounds=tuple(row["round"] + 1 for row in examined),
+        seconds=tuple(seconds),
+        test=tuple(row["accuracy/test"] for row in examined),
+        ood=tuple(row["accuracy/ood"] for row in examined) if has_ood else (),
+    )
 
 
 def _worked(row: Mapping[str, Any]) -> float:
@@ -178,6 +229,12 @@ def rows_from_json(path: Path) -> list[Row]:
         UsageError: E-STUDY-03, no such file, or not one of these.
     """
     try:
-        return list(msgspec.json.decode(path.read_bytes(), type=_File).rows)
+        file = msgspec.json.decode(path.read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path}: cannot be read as the results of a study: {error}", code="E-STUDY-03") from None
+    if file.version != _VERSION:
+        raise UsageError(
+            f"{path}: results of a study in version {file.version}; this motet reads version {_VERSION}",
+            code="E-STUDY-03",
+        )
+    return list(file.rows)

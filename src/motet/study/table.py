@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -77,32 +78,43 @@ class Table:
                 values.append(of_first - of_second)
         return Mean.of(values) if values else None
 
-    def weaker(self, pair: str) -> str:
-        """The node of a pair with the lower accuracy at the end of the baseline."""
-        return min(self.nodes(pair), key=lambda node: self._end(pair, node))
+    def start(self, pair: str, node: str, split: str) -> Mean | None:
+        """Mean over seeds of the accuracy before training, which all arms of a seed share."""
+        rows = {row.seed: row for row in self.rows if (row.pair, row.node) == (pair, node) and split in row.start}
+        return Mean.of([row.start[split] for row in rows.values()]) if rows else None
 
-    def stronger(self, pair: str) -> str:
-        """The node of a pair with the higher accuracy at the end of the baseline."""
-        return max(self.nodes(pair), key=lambda node: self._end(pair, node))
+    def weaker(self, pair: str) -> str | None:
+        """The node of a pair with the lowest accuracy at the end of the baseline; None without the baseline."""
+        ends = self._ends(pair)
+        return min(ends, key=ends.__getitem__, default=None)
 
-    def _end(self, pair: str, node: str) -> float:
-        found = self.mean(pair, self.baseline, node, accuracy("test"))
-        return 0.0 if found is None else found.value
+    def stronger(self, pair: str) -> str | None:
+        """The node of a pair with the highest accuracy at the end of the baseline; None without the baseline."""
+        ends = self._ends(pair)
+        return max(ends, key=ends.__getitem__, default=None)
+
+    def _ends(self, pair: str) -> dict[str, float]:
+        """Held-out accuracy of a pair's nodes at the end of the baseline."""
+        means = {node: self.mean(pair, self.baseline, node, accuracy("test")) for node in self.nodes(pair)}
+        return {node: mean.value for node, mean in means.items() if mean is not None}
 
     def collapsed(self, arm: str) -> tuple[int, int]:
-        """How many of an arm's rows end below their start on held-out prompts, and how many there are."""
+        """How many of an arm's rows end below their start, by more than chance, and how many rows there are."""
         rows = [row for row in self.rows if row.arm == arm]
-        return sum(row.accuracy["test"] < row.start["test"] for row in rows), len(rows)
+        return sum(map(has_collapsed, rows)), len(rows)
 
     def to_baseline(self, pair: str, node: str, arm: str) -> tuple[Mean | None, Mean | None, int]:
         """Rounds, and seconds of the node's own work, until an arm reaches the baseline's mean end.
 
-        Reached: within a point of it. Means are over the seeds that reach it.
+        Reached: within a point of it. Means are over the seeds that reach it, so they flatter an arm with few of them.
 
         Returns:
             Rounds, seconds, and how many seeds reach it at all.
         """
-        target = self._end(pair, node) - CLOSE_ENOUGH
+        ends = self._ends(pair)
+        if node not in ends:
+            return None, None, 0
+        target = ends[node] - CLOSE_ENOUGH
         reached = [point for row in self.cell(pair, arm, node) if (point := _first_at(row, target)) is not None]
         if not reached:
             return None, None, 0
@@ -113,6 +125,16 @@ class Table:
 def accuracy(split: str) -> Measure:
     """Accuracy of a split at the end."""
     return lambda row: row.accuracy.get(split)
+
+
+def has_collapsed(row: Row) -> bool:
+    """True if a row ends below its start on held-out prompts by more than two standard errors of the difference.
+
+    Both are shares of finitely many prompts: a node that learned nothing ends below its start half of the time.
+    """
+    start, end = row.start["test"], row.accuracy["test"]
+    error = math.sqrt((start * (1 - start) + end * (1 - end)) / row.num_prompts)
+    return start - end > 2 * error
 
 
 def drop_from_peak(row: Row) -> float:
@@ -137,8 +159,10 @@ def _first_at(row: Row, target: float) -> tuple[float, float] | None:
     """Rounds and seconds at which the curve first reaches a height, on the straight line between two points."""
     curve = row.curve
     points: Sequence[tuple[int, float, float]] = list(zip(curve.rounds, curve.seconds, curve.test, strict=True))
+    if points[0][2] >= target:
+        return float(points[0][0]), points[0][1]
     for (round_a, second_a, low), (round_b, second_b, high) in pairwise(points):
         if low < target <= high:
             part = (target - low) / (high - low)
             return round_a + part * (round_b - round_a), second_a + part * (second_b - second_a)
-    return (float(points[0][0]), points[0][1]) if points[0][2] >= target else None
+    return None

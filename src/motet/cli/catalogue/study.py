@@ -25,4 +25,11 @@ ENTRIES: Final = {
         "It was written by another version, or is not the study.json that `motet study` writes.",
         "Name the study.json, or write it again with `motet study FILE`: finished runs are not repeated.",
     ),
+    "E-STUDY-04": Entry(
+        "a study's folder holds runs of other settings",
+        "Where a run of the study belongs, there is one that was trained with other settings.",
+        "The study file or a --set has changed since then. Runs of different settings are never mixed into one page.",
+        "Restore the settings, choose another study.name, or delete the study's folder. What a run was trained with "
+        "stands in its config.toml.",
+    ),
 }
