@@ -46,4 +46,4 @@ def test_the_reward_of_a_real_model_goes_up(tmp_path: Path, monkeypatch: pytest.
         rewards = [row["reward/own_mean"] for row in rows if row["node"] == node and row["round"] >= 0]
         assert len(rewards) == ROUNDS
         assert mean(rewards[-COMPARED:]) > mean(rewards[:COMPARED]) + 0.05, rewards
-        assert sum(row.get("external/groups", 0) for row in rows if row["node"] == node) == 8 * ROUNDS
+        assert sum(row.get("external/groups", 0) for row in rows if row["node"] == node) == 16 * ROUNDS

@@ -29,7 +29,7 @@ def curves_of(table: Table, pair: str, *, title: str) -> list[Chart]:
     """
     arms = table.arms_of(pair)
     baseline = [arm for arm in arms if arm == table.baseline]
-    others = [arm for arm in _FIRST if arm in arms and arm not in baseline]
+    others: list[str] = [arm for arm in _FIRST if arm in arms and arm not in baseline]
     others += [arm for arm in arms if arm not in others and arm not in baseline]
     parts = list(product(_cut(table.nodes(pair), MAX_NODES), _cut(others, _MOST_ARMS) or [[]]))
     return [
