@@ -123,7 +123,9 @@ def load_study_file(path: Path) -> StudyFile:
         study = StudyFile.model_validate(data)
         mistakes = list(_contradictions(study))
     except ValidationError as error:
-        mistakes = [_mistake(finding) for finding in error.errors(include_url=False)]
+        # a list is also called too short when its entries are wrong, which is reported for each
+        found = [f for f in error.errors(include_url=False) if f["type"] != "too_short" or not f["input"]]
+        mistakes = [_mistake(finding) for finding in found]
     if mistakes:
         described = []
         for loc, what in sorted(mistakes, key=lambda mistake: line_of(mistake[0], lines) or 0):
@@ -156,7 +158,9 @@ def plan_runs(study: StudyFile, *, source: Path, overrides: Sequence[str] = ()) 
 def _run_file(study: StudyFile, pair: str, arm: str, seed: int, source: Path, overrides: Sequence[str]) -> RunFile:
     place = {"dir": str(study.folder / "runs" / pair / arm), "name": f"seed_{seed}", "seed": seed}
     settings = merged(study.settings, study.pair[pair].settings, study.arm[arm].settings)
-    data = merged(settings, {"run": place}) | {"node": [merged(node) for node in study.pair[pair].node]}
+    run = settings.get("run", {})
+    place_of_run = {"run": run | place} if isinstance(run, dict) else {}
+    data = settings | place_of_run | {"node": [merged(node) for node in study.pair[pair].node]}
     for flag in overrides:
         try:
             if apply_override(data, flag)[:2] in _DECIDED:
