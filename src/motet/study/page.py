@@ -23,6 +23,7 @@ _SPLITS: Final = {
 _COSTS: Final = (
     "rounds to the baseline",
     "work until then, s",
+    "speed-up",
     "completions sampled",
     "work, s",
     "bytes per token",
@@ -140,7 +141,8 @@ def _pair(table: Table, pair: str, pictures: Sequence[str]) -> Iterator[str]:
     yield (
         f"What it took. Reaching `{table.baseline}`: rounds, and seconds of the node's own work, until held-out "
         f"accuracy is within {100 * CLOSE_ENOUGH:.0f} point of where `{table.baseline}` ends; the mean of the seeds "
-        "that get there, whose number stands in brackets. Collapsed: ends below its start by more than chance."
+        "that get there, whose number stands in brackets. Speed-up: by those seconds, against the baseline's own. "
+        "Collapsed: ends below its start by more than chance."
     )
     yield _markdown(["node", "arm", *_COSTS], list(_costs(table, pair, arms)))
 
@@ -173,12 +175,20 @@ def _costs(table: Table, pair: str, arms: Sequence[str]) -> Iterator[list[str]]:
             arm,
             f"{_number(rounds, '.0f')} ({num_reached}/{len(rows)})",
             _number(seconds, ".0f"),
+            _speed_up(table.to_baseline(pair, node, table.baseline)[1], seconds),
             _number(table.mean(pair, arm, node, lambda row: row.completions), ",.0f"),
             _number(table.mean(pair, arm, node, lambda row: row.node_seconds), ",.0f"),
             _number(table.mean(pair, arm, node, lambda row: row.bytes_per_token), ".1f"),
             _number(table.mean(pair, arm, node, _kept_percent), ".0f"),
             f"{num_collapsed}/{len(rows)}",
         ]
+
+
+def _speed_up(of_baseline: Mean | None, seconds: Mean | None) -> str:
+    """How many times sooner; nothing where either never gets there, or begins there."""
+    if of_baseline is None or seconds is None or seconds.value <= 0:
+        return "-"
+    return f"{of_baseline.value / seconds.value:.1f}x"
 
 
 def _number(mean: Mean | None, form: str) -> str:

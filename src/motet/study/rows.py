@@ -27,7 +27,8 @@ class Curve(msgspec.Struct, frozen=True):
 
     Attributes:
         rounds: rounds that were over when it was measured; 0 is before training.
-        seconds: what this node had worked by then: sampling, gate, learning; without waiting and examinations.
+        seconds: what this node had worked by then: sampling, gate, learning; without examinations, and without waiting
+            unless each node has a process of its own.
         test: accuracy on held-out prompts.
         ood: accuracy on out-of-distribution prompts.
     """
@@ -63,7 +64,7 @@ class Row(msgspec.Struct, frozen=True):
         bytes_per_token: bytes of payload to each; None if it sent nothing.
         kept_share: share of the peers' completions that the filter let through, over the run; None without a peer.
         rounds: of the run.
-        node_seconds: what the node worked: sampling, gate, learning.
+        node_seconds: what the node worked: sampling, gate, learning; with waiting, as in the curve.
         seconds: of the whole run, all nodes and examinations included.
     """
 
@@ -172,6 +173,7 @@ def _row(
     seconds: float,
 ) -> Row:
     kept = sum(peer["kept"] for peer in facts["ledger"].values())
+    phases = _WORK if planned.run.swarm.transport == "memory" else (*_WORK, "wait")
     external = kept + sum(sum(peer["dropped"].values()) for peer in facts["ledger"].values())
     return Row(
         pair=planned.pair,
@@ -184,22 +186,22 @@ def _row(
         accuracy={split: ends["end"]["value"] for split, ends in facts["accuracy"].items()},
         start={split: ends["start"]["value"] for split, ends in facts["accuracy"].items()},
         num_prompts=facts["accuracy"]["test"]["end"]["n"],
-        curve=_curve(rows),
+        curve=_curve(rows, phases),
         completions=facts["completions_generated"],
         steps=facts["optimizer_steps"],
         tokens_sent=facts["tokens_sent"],
         bytes_per_token=facts["bytes_per_token"],
         kept_share=kept / external if external else None,
         rounds=planned.run.run.rounds,
-        node_seconds=round(sum(map(_worked, rows)), 3),
+        node_seconds=round(sum(_worked(row, phases) for row in rows), 3),
         seconds=round(seconds, 3),
     )
 
 
-def _curve(rows: Sequence[Mapping[str, Any]]) -> Curve:
+def _curve(rows: Sequence[Mapping[str, Any]], phases: Sequence[str]) -> Curve:
     worked, seconds, examined = 0.0, [], []
     for row in rows:
-        worked += _worked(row)
+        worked += _worked(row, phases)
         if "accuracy/test" in row:
             seconds.append(round(worked, 3))
             examined.append(row)
@@ -212,8 +214,8 @@ def _curve(rows: Sequence[Mapping[str, Any]]) -> Curve:
     )
 
 
-def _worked(row: Mapping[str, Any]) -> float:
-    return float(sum(row.get(f"time/{phase}_s", 0.0) for phase in _WORK))
+def _worked(row: Mapping[str, Any], phases: Sequence[str]) -> float:
+    return float(sum(row.get(f"time/{phase}_s", 0.0) for phase in phases))
 
 
 def rows_to_json(study: str, rows: Iterable[Row]) -> bytes:
