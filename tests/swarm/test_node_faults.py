@@ -134,7 +134,7 @@ def test_nodes_that_cannot_belong_here_are_refused_by_reason_and_hurt_nobody(tri
         gus = stack.enter_context(ground.node("gus", prelude=other_wire))
         for node in (ann, bob):
             node.wait_event("clock", words="dan: its clock is")
-            node.wait_event("refused", words="wrong_protocol")
+            node.wait_event("refused", words="of another protocol version")
             node.wait_event("other_run", "fay", words="rollout.group_size: here '4', there '5'; rollout.max_new_tokens")
             node.wait_event("other_run", "gus", words="wire version: here '3', there '4'")
         for odd, words in ((fay, "rollout.group_size: here '5', there '4'"), (gus, "wire version: here '4'")):

@@ -137,5 +137,6 @@ def test_who_comes_late_under_free_pace_gets_the_last_rounds(tmp_path):
             assert "goes on there instead of 1" in jumped["text"]
             first = wait_until(lambda: [r for r in read_jsonl(cid.run_dir.metrics) if r["round"] >= 0], "a row")[0]
             assert first["external/groups"] > 0
-            ann.wait_accepted("cid")
+            # at free pace a faster node leaves the others behind in time, so only that it has heard cid at all
+            ann.wait(lambda status: peer_of(status, "cid").accepted > 0, "accepts groups of cid")
             cid.check_calm()
