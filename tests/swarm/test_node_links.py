@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from node_process import Ground
+from node_process import Ground, peer_of
 from patience import wait_until
 from zenoh_links import free_port
 
