@@ -124,10 +124,12 @@ def _watch(workers: Workers, view: StudyView) -> None:
 
     console = make_console(stderr=True)
     if not can_redraw():
-        while workers.advance():
+        at_work = True
+        while at_work:
+            at_work = workers.advance()
             for line in view.new_lines():
                 console.print(line, soft_wrap=True)
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S if at_work else 0)
         return
     with Live(console=console, get_renderable=view.render, refresh_per_second=2, transient=True):
         while workers.advance():
