@@ -174,6 +174,8 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
 
 
 def _command(args: argparse.Namespace) -> str:
-    flags = [word for change in args.set for word in ("--set", change)]
+    named = (("--pair", args.pair or []), ("--arm", args.arm or []), ("--set", args.set))
+    flags = [word for flag, values in named for value in values for word in (flag, value)]
+    flags += ["--seeds", str(args.seeds)] if args.seeds else []
     flags += ["--page", str(args.page)] if args.page else []
     return shlex.join(["motet", "study", str(args.file), *flags])
