@@ -204,7 +204,8 @@ class SwarmSettings(Section):
     deadline_s: PositiveFloat = 60.0
     """Longest wait for peers in a round, in seconds."""
     max_lag: Annotated[int, Field(ge=0)] = 4
-    """free pace: oldest round, counted back from the current one, that is still learned from."""
+    """free pace: oldest round, counted back from the current one, that is still learned from; in a network a node waits
+    when it is further than that ahead of most of the swarm."""
     transport: Literal["memory", "pipes", "zenoh", "nats"] = "memory"
     """memory: all nodes in one process, in turn. pipes: each in a process of its own on this machine, at once.
     zenoh: over the network, without a server. nats: over the network, through a NATS server with JetStream."""

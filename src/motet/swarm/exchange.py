@@ -64,7 +64,10 @@ class Exchange(Protocol):
         ...
 
     def waiting_for(self, round: int) -> list[str]:
-        """Live peers that have not yet published this round, sorted: for whom a lockstep node waits."""
+        """Live peers that have not yet published this round, sorted: for whom a lockstep node waits.
+
+        Where nodes at free pace wait as well (see `collect`): for whom.
+        """
         ...
 
     def collect(self, round: int, *, deadline_s: float, max_lag: int | None = None) -> list[Parcel]:
@@ -74,8 +77,10 @@ class Exchange(Protocol):
             round: the round to collect for.
             deadline_s: longest wait, in seconds.
             max_lag: None is lockstep: wait until every live peer has published `round`, and return that round only;
-                whatever is older is discarded. A number is free pace: return at once all that has arrived, from
-                rounds `round - max_lag` and later; older parcels are discarded.
+                whatever is older is discarded. A number is free pace: return all that has arrived, from rounds
+                `round - max_lag` and later; older parcels are discarded. It returns at once if most of the swarm has
+                published `round - max_lag`; if not, an exchange between machines waits for that: a node that runs
+                away from the others learns alone. (Within one process whoever drives the nodes keeps them together.)
         """
         ...
 

@@ -204,7 +204,7 @@ class NetworkExchange:
         self._drive()
 
     def waiting_for(self, round: int) -> list[str]:
-        """Live peers that take part in the round and whose groups have not all come, sorted."""
+        """Live peers whose groups have not all come, sorted; at free pace those that most of the swarm waits for."""
         self._drive()
         with self._known.changed:
             return self._known.missing(round) if not self._known.is_closed else []
@@ -221,8 +221,7 @@ class NetworkExchange:
             known.advance(round)
         self._drive()
         self._check_own()
-        if max_lag is None:
-            self._waiting.wait_for_all(round, ends_s)
+        self._waiting.wait_for_others(round, ends_s)
         with known.changed:
             if known.is_closed:
                 return []

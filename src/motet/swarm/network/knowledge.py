@@ -72,12 +72,18 @@ class Knowledge:
         return self.membership.live(self._clock.monotonic_s())
 
     def missing(self, round: int) -> list[str]:
-        """Live peers whose groups of the round are to be waited for and have not all come, by name."""
-        return [
-            peer.name
-            for peer in self.live()
-            if peer.takes_part_in(round) and self.overdue[peer.name] < MOST_OVERDUE and not self._is_done(peer, round)
-        ]
+        """Live peers whose groups are to be waited for in a round of this node and have not all come, by name.
+
+        In lockstep those of the round itself. At free pace the round from which on a node still learns must have been
+        published by most of the swarm, this node among them: else it would run away from the others and be alone.
+        """
+        waited_for = [peer for peer in self.live() if self.overdue[peer.name] < MOST_OVERDUE]
+        if self._max_lag is None:
+            return [peer.name for peer in waited_for if self._holds_up(peer, round)]
+        settled = [peer for peer in waited_for if peer.is_founder or not peer.is_joining]
+        behind = [peer.name for peer in settled if self._holds_up(peer, round)]
+        num_with_it = len(settled) - len(behind) + 1
+        return behind if 2 * num_with_it <= len(settled) + 1 else []
 
     def end_wait(self, round: int, *, is_over: bool) -> list[str]:
         """The wait for a round has ended; returns peers that will not be waited for any more until they are in time.
@@ -88,9 +94,9 @@ class Knowledge:
         """
         given_up = []
         for peer in self.live():
-            if self._is_done(peer, round):
+            if not self._holds_up(peer, round):
                 self.overdue.pop(peer.name, None)
-            elif is_over and peer.takes_part_in(round):
+            elif is_over:
                 self.overdue[peer.name] += 1
                 if self.overdue[peer.name] == MOST_OVERDUE:
                     given_up.append(peer.name)
@@ -135,6 +141,11 @@ class Knowledge:
             self._clock.monotonic_s(), num_rounds=self._options.num_rounds, verified_round=self.shelf.verified_round
         )
 
+    @property
+    def is_free(self) -> bool:
+        """True at free pace, false in lockstep."""
+        return self._max_lag is not None
+
     def set_pace(self, max_lag: int | None) -> None:
         """Free pace with this lag, or lockstep."""
         self._max_lag = max_lag
@@ -151,7 +162,15 @@ class Knowledge:
         """Messages for rounds before this one are late."""
         return max(self.current - (self._max_lag or 0) - self._options.keep_rounds, 0)
 
-    def _is_done(self, peer: Peer, round: int) -> bool:
+    def _holds_up(self, peer: Peer, round: int) -> bool:
+        """True if the peer takes part in the round, and what this node needs of it to go on is not there."""
+        if self._max_lag is not None:
+            oldest = round - self._max_lag
+            return oldest >= 0 and peer.takes_part_in(oldest) and peer.round < oldest
+        return peer.takes_part_in(round) and not self._is_here(peer, round)
+
+    def _is_here(self, peer: Peer, round: int) -> bool:
+        """True if all that will come of a peer's round has come, or can be fetched."""
         if peer.round < round:
             return False
         if not self._options.is_pushed or self.shelf.has_all(peer.name, round):

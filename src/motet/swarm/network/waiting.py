@@ -15,7 +15,7 @@ _TINY_S: Final = 0.002
 
 
 class Waiting:
-    """Waits of a node in lockstep. One thread at a time may call `wait_for_all`.
+    """Waits of a node in its rounds. One thread at a time may call `wait_for_others`.
 
     Args:
         known: says who is missing.
@@ -42,9 +42,9 @@ class Waiting:
         self.since: tuple[int, float] | None = None
         """For which round, and since when on the system's clock; None while it does not wait."""
 
-    def wait_for_all(self, round: int, ends_s: float) -> None:
-        """Until the round is complete, there is nothing to add to what was drawn, or the deadline is over."""
-        known, begins_s, is_open = self._known, time.monotonic(), False
+    def wait_for_others(self, round: int, ends_s: float) -> None:
+        """Until nobody is missing, or there is nothing to add to what was drawn, or the deadline is over."""
+        known, begins_s, is_open = self._known, time.monotonic(), self._known.is_free
         half_s = begins_s + (ends_s - begins_s) / 2
         self.since = (round, begins_s)
         while True:
@@ -75,7 +75,7 @@ class Waiting:
 
     def _is_served(self, missing: Sequence[str]) -> bool:
         """True if waiting longer would bring nothing."""
-        if self._options.is_pushed:
+        if self._options.is_pushed or self._known.is_free:
             return not missing
         return self._known.wants.is_settled(self._known.live(), self._known.shelf, all_have_announced=not missing)
 

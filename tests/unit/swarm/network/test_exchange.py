@@ -231,6 +231,44 @@ class TestRounds:
             b"%s%d" % (name, round) for name in (b"a", b"b") for round in range(6, 10)
         ]
 
+    def test_at_free_pace_a_node_waits_while_it_is_too_far_ahead_of_the_only_other(self, stage):
+        stage.party.options |= {"max_lag": 2}
+        ann, bob = stage.meet("ann", "bob")
+        for round in range(2):
+            ann.publish(round, [b"a"])
+            assert ann.waiting_for(round) == [], "bob is in its first round, and no more than two behind"
+            assert ann.collect(round, deadline_s=LONG_S, max_lag=2) == []
+        ann.publish(2, [b"a"])
+        assert ann.waiting_for(2) == ["bob"]
+        began_s = time.monotonic()
+        assert ann.collect(2, deadline_s=0.2, max_lag=2) == []
+        assert time.monotonic() - began_s >= 0.2, "until the deadline, and no longer"
+        bob.publish(0, [b"b0"])
+        assert ann.waiting_for(2) == []
+        assert ann.collect(2, deadline_s=LONG_S, max_lag=2) == [Parcel("bob", 0, b"b0")]
+
+    def test_at_free_pace_most_of_the_swarm_is_not_held_up_by_a_few(self):
+        stage = Stage(("ann", "bob", "cid", "dan"), max_lag=2)
+        ann, bob, cid, _ = stage.meet("ann", "bob", "cid", "dan")
+        for round in range(7):
+            for node in (ann, bob):
+                node.publish(round, [])
+        assert ann.waiting_for(6) == ["cid", "dan"], "two of four are not most of them"
+        cid.publish(4, [])
+        assert ann.waiting_for(6) == []
+        stage.party.close()
+
+    def test_at_free_pace_who_is_always_too_far_behind_is_given_up(self, stage):
+        stage.party.options |= {"max_lag": 0, "heartbeat_s": 0.05, "fresh_s": 60.0}
+        ann, _ = stage.meet("ann", "bob")
+        for round in range(3):
+            ann.publish(round, [])
+            assert ann.waiting_for(round) == ["bob"]
+            ann.collect(round, deadline_s=0.1, max_lag=0)
+        ann.publish(3, [])
+        assert ann.waiting_for(3) == []
+        assert kinds(ann, "bob") == ["joined", "overdue"]
+
     def test_who_comes_back_with_rounds_that_are_over_is_late_and_refused_nothing(self, stage):
         ann, bob, cid = stage.meet("ann", "bob", "cid")
         stage.net.freeze("bob")
