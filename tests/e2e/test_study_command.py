@@ -32,6 +32,17 @@ title = "filtered and capped"
 settings = { method = { name = "f_tis" } }
 """
 
+BROKEN_ARM = """
+[arm.odd]
+settings = { method = { name = "f_tis", weights = "odd.py:broken" } }
+
+"""
+
+BROKEN_METHOD = """
+def broken(ratio, advantages, mask):
+    raise ValueError("no such luck")
+"""
+
 
 class Ended(Protocol):
     code: int
@@ -152,6 +163,28 @@ def test_runs_of_other_settings_are_not_mixed_in(story: Story, place_in: Callabl
 def study(place: Place) -> Place:
     (place.path / "study.toml").write_text(STUDY_FILE, encoding="utf-8")
     return place
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_costs_no_other(study: Place) -> None:
+    file = study.path / "study.toml"
+    file.write_text(STUDY_FILE.replace("[arm.f_tis]", BROKEN_ARM + "[arm.f_tis]"), encoding="utf-8")
+    (study.path / "odd.py").write_text(
+        "def broken(ratio, advantages, mask):\n    raise ValueError('no such luck')\n", encoding="utf-8"
+    )
+    ended = study.motet("study", "study.toml", "--workers", "1")
+    assert ended.code == 4
+    assert "run=size/odd/3 state=failed done=1/3" in ended.stderr
+    assert "run=size/f_tis/3 state=finished done=2/3" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    error = next(line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert "1 of 3 runs stopped before their end; the same command tries them again: size/odd/3: " in error
+    assert "no such luck" in error
+    assert "runs/s/logs/size/odd/seed_3.log" in error
+    assert error.endswith("[E-STUDY-05]")
+    page = (study.path / "runs/s/study.md").read_text(encoding="utf-8")
+    assert "1 of the runs of the study is not finished" in page
+    assert "| small | f_tis | " in page
 
 
 def test_dry_run_lists_the_runs(study: Place) -> None:

@@ -17,13 +17,14 @@ from motet.cli.console import can_redraw, make_console, working
 from motet.cli.options import add_set, at_least_one, new_file
 from motet.config import Planned, StudyFile, dump_run_file, load_study_file, plan_runs
 from motet.config.study_file import merged
-from motet.errors import UsageError
+from motet.errors import RunFailed, UsageError
 
 if TYPE_CHECKING:
     from motet.cli.study_view import StudyView
-    from motet.cli.workers import Workers
+    from motet.cli.workers import Job, Workers
 
 _POLL_S = 0.5
+_MOST_NAMED = 3
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,8 +59,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"{len(left)} of {len(chosen)} runs to do", file=sys.stderr)
         return 0
     _refuse_other_settings(study, left)
-    _train(args, study, left, num_finished=len(chosen) - len(left))
-    _write(args, study, everything)
+    failed = _train(args, study, left, num_finished=len(chosen) - len(left))
+    if len(failed) < len(chosen):
+        _write(args, study, everything)
+    if failed:
+        reasons = "; ".join(f"{job.name}: {job.last_words()} ({job.log})" for job in failed[:_MOST_NAMED])
+        raise RunFailed(
+            f"{len(failed)} of {len(chosen)} runs stopped before their end; the same command tries them again: "
+            f"{reasons}",
+            code="E-STUDY-05",
+        )
     return 0
 
 
@@ -98,9 +107,10 @@ def _refuse_other_settings(study: StudyFile, left: Sequence[Planned]) -> None:
             )
 
 
-def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int) -> None:
+def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int) -> list[Job]:
+    """Do the runs that are left; returns those that failed."""
     if not left:
-        return
+        return []
     from motet.cli.study_view import StudyView
     from motet.cli.workers import Job, Workers
 
@@ -112,11 +122,12 @@ def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], 
         file.write_text(dump_run_file(planned.run), encoding="utf-8")
         jobs.append(Job(planned.label, ["swarm", str(file)], study.folder / "logs" / f"{place}.log"))
     view = StudyView(left, jobs, num_finished=num_finished)
-    with Workers(jobs, at_once=args.workers) as workers:
+    with Workers(jobs, at_once=args.workers, keep_going=True) as workers:
         try:
             _watch(workers, view)
         except KeyboardInterrupt as stop:
             raise type(stop)(f"the same command continues the study in {study.folder}") from None
+    return [job for job in jobs if job.failed]
 
 
 def _watch(workers: Workers, view: StudyView) -> None:

@@ -38,7 +38,9 @@ class StudyView:
 
         lines = [self._headline()]
         for planned, job in self._runs:
-            if job.running:
+            if job.failed:
+                lines.append(f"  failed: {planned.label}: {job.last_words()}")
+            elif job.running:
                 done, num_rounds = _rounds_done(run_dir_of(planned)), planned.run.run.rounds
                 lines.append(f"  {done:>3}/{num_rounds} {bar(done / num_rounds, 12)}  {planned.label}")
         return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
@@ -47,12 +49,13 @@ class StudyView:
         """For a pipe: a line for each run that has ended, and for each that has begun, since the last call."""
         lines = []
         for planned, job in self._runs:
-            for state, holds in (("running", job.process is not None), ("finished", job.finished)):
+            states = (("running", job.process is not None), ("finished", job.finished), ("failed", job.failed))
+            for state, holds in states:
                 if holds and f"{planned.label} {state}" not in self._told:
                     self._told.add(f"{planned.label} {state}")
-                    lines.append(
-                        f"t={time.monotonic() - self._began:.0f}s run={planned.label} state={state}{self._count()}"
-                    )
+                    words = f" {job.last_words()}" if state == "failed" else ""
+                    seconds = time.monotonic() - self._began
+                    lines.append(f"t={seconds:.0f}s run={planned.label} state={state}{self._count()}{words}")
         return lines
 
     def _count(self) -> str:
@@ -63,7 +66,8 @@ class StudyView:
         done = sum(job.finished for _, job in self._runs)
         total = self._num_finished + len(self._runs)
         passed = time.monotonic() - self._began
-        left = f", about {clock(passed / done * (len(self._runs) - done))} left" if done else ""
+        to_do = sum(not (job.finished or job.failed) for _, job in self._runs)
+        left = f", about {clock(passed / done * to_do)} left" if done else ""
         return f"{self._num_finished + done} of {total} runs   {clock(passed)}{left}"
 
 

@@ -43,6 +43,11 @@ class Job:
         """True once it has ended well."""
         return self.process is not None and self.process.poll() == 0
 
+    @property
+    def failed(self) -> bool:
+        """True once it has ended otherwise."""
+        return self.process is not None and self.process.poll() not in (None, 0)
+
     def last_words(self) -> str:
         """What it complained of, or else the last line of its output."""
         text = self.log.read_bytes()[-_LAST_WORDS:].decode("utf-8", errors="replace") if self.log.exists() else ""
@@ -59,10 +64,12 @@ class Workers:
     Args:
         jobs: the commands.
         at_once: processes side by side, 1 or more; each gets its share of the processors as threads.
+        keep_going: one that fails does not keep the others from running.
     """
 
-    def __init__(self, jobs: Sequence[Job], *, at_once: int) -> None:
+    def __init__(self, jobs: Sequence[Job], *, at_once: int, keep_going: bool = False) -> None:
         self.jobs = jobs
+        self._keep_going = keep_going
         self._at_once = max(1, min(at_once, len(jobs)))
         self._threads = max(1, (os.cpu_count() or 1) // self._at_once)
 
@@ -88,20 +95,20 @@ class Workers:
                 process.wait()
 
     def advance(self) -> bool:
-        """Start waiting jobs where there is room; True as long as not all have finished.
+        """Start waiting jobs where there is room; True as long as not all have ended.
 
         Raises:
-            RunFailed: E-DEMO-01 with the last words of a job that failed.
+            RunFailed: E-DEMO-01 with the last words of a job that failed, unless the others are to keep going.
         """
         for job in self.jobs:
-            if job.process is not None and not job.running and not job.finished:
+            if job.failed and not self._keep_going:
                 raise RunFailed(
                     f"{job.name} stopped: {job.last_words()}  (all of its output: {job.log})", code="E-DEMO-01"
                 )
         for job in self.jobs:
             if job.process is None and sum(other.running for other in self.jobs) < self._at_once:
                 self._start(job)
-        return not all(job.finished for job in self.jobs)
+        return not all(job.finished or job.failed for job in self.jobs)
 
     def _start(self, job: Job) -> None:
         job.log.parent.mkdir(parents=True, exist_ok=True)

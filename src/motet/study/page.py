@@ -92,7 +92,8 @@ def render_page(
 def _head(study: StudyFile, rows: Sequence[Row], now: Circumstances) -> str:
     runs = {(row.pair, row.arm, row.seed) for row in rows}
     seeds = sorted({row.seed for row in rows})
-    note = f" **{now.missing} runs of the study are not finished and not in it.**" if now.missing else ""
+    is_are = "is" if now.missing == 1 else "are"
+    note = f" **{now.missing} of the runs of the study {is_are} not finished and not in it.**" if now.missing else ""
     return (
         f"# Study: {study.study.name}\n\n"
         "This page is written by the command below from its results; nothing in it is edited by hand.\n\n"

@@ -62,7 +62,7 @@ def test_costs(rows: Make) -> None:
 def test_pictures_and_what_is_missing(rows: Make) -> None:
     page = page_of(rows, MISSING, margin_points=1.5)
     assert "](images/a.png)\n\n![curves of size](images/b.png)" in page
-    assert "**3 runs of the study are not finished and not in it.**" in page
+    assert "**3 of the runs of the study are not finished and not in it.**" in page
     assert "1.5 points" in page
     assert "not finished" not in page_of(rows)
 

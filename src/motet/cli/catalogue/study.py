@@ -32,4 +32,11 @@ ENTRIES: Final = {
         "Restore the settings, choose another study.name, or delete the study's folder. What a run was trained with "
         "stands in its config.toml.",
     ),
+    "E-STUDY-05": Entry(
+        "runs of a study stopped before their end",
+        "Some runs failed. The others were done, and the page was written from all that are finished.",
+        "Memory or disk did not suffice, a process was killed, or the settings of an arm cannot be trained with.",
+        "The message has the last words of the first few, and the files with all that they said. Mend it and give the "
+        "same command again: finished runs are not repeated.",
+    ),
 }
