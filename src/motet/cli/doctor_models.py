@@ -54,6 +54,23 @@ _SPLITS: Final[tuple[tuple[Split, str], ...]] = (
 )
 
 
+def check_method(case: Case) -> Iterator[Finding]:
+    """Weights and rules of the user's own can be loaded, and return what they must."""
+    method = case.run.method
+    own = [name for name in (method.resolved_weights, method.resolved_rule) if ":" in name]
+    if not own:
+        return
+    from motet.node.own_method import rule_of, weights_of
+
+    try:
+        weights_of(method.resolved_weights)
+        rule_of(method.resolved_rule)
+    except MotetError as error:
+        yield Finding("problem", "method", str(error))
+        return
+    yield Finding("ok", "method", f"{' and '.join(own)} can be called")
+
+
 def check_models(case: Case) -> Iterator[Finding]:
     """For each node: its model is here, its device too, and both fit; and the disk holds the checkpoints of all."""
     needed = 0
@@ -70,7 +87,7 @@ def check_models(case: Case) -> Iterator[Finding]:
         yield _disk(case.run, needed)
 
 
-MODELS: Final[tuple[Check, ...]] = (check_task, check_models)
+MODELS: Final[tuple[Check, ...]] = (check_task, check_method, check_models)
 """In the order in which they are told."""
 
 

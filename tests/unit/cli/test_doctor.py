@@ -59,6 +59,22 @@ def only(findings):
     return finding
 
 
+# --- methods ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_method_of_the_user_s_own_is_tried(make_case, tmp_path):
+    assert list(doctor_models.check_method(make_case())) == []
+    (tmp_path / "mine.py").write_text("def half(logp_old, logp_gen, known):\n    return known * 0.5\n\n\nnone = None\n")
+    fine = only(doctor_models.check_method(make_case(method={"weights": "mine.py:half"})))
+    assert (fine.verdict, fine.what) == ("ok", "mine.py:half can be called")
+    missing = only(doctor_models.check_method(make_case(method={"weights": "mine.py:third"})))
+    assert missing.verdict == "problem"
+    assert "method.weights" in missing.what
+    useless = only(doctor_models.check_method(make_case(method={"rule": "mine.py:half"})))
+    assert useless.verdict == "problem"
+    assert "method.rule: mine.py:half" in useless.what
+
+
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
