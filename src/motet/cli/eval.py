@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from motet.cli.options import add_json, add_set, at_least_one, new_file, write_results
-from motet.cli.targets import find_run, nodes_of, policy_at, settings_of, settings_of_model
+from motet.cli.targets import find_run, nodes_of, settings_of, settings_of_model
 from motet.config import RunFile
 from motet.errors import UsageError
 from motet.journal import JsonLinesWriter
@@ -224,6 +224,8 @@ def _find(args: argparse.Namespace) -> tuple[list[RunFile], Iterator[tuple[str, 
     run_files = settings_of(target.run_dir, tasks=args.task, overrides=args.set)
     chosen = nodes_of(run_files[0], args.node, path=target.run_dir.path)
     folder = target.folder(best=args.best)
+    from motet.node import policy_at
+
     return run_files, ((settings.name, policy_at(run_files[0], settings, folder)) for settings in chosen)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from motet.cli.options import new_folder
-from motet.cli.targets import find_run, nodes_of, policy_at
+from motet.cli.targets import find_run, one_node
 from motet.config import NodeSettings, RunFile, load_run_file
 from motet.errors import UsageError
 from motet.journal import RunDir
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         RunDir.open(Path(args.run))  # says what is wrong with it
         raise AssertionError("a run that can be opened is found")
     run_file = load_run_file(target.run_dir.config)
-    settings = _one_node(run_file, args.node, path=target.run_dir.path)
+    settings = one_node(run_file, args.node, path=target.run_dir.path)
     if args.merge and settings.lora is None and settings.peft is None:
         raise UsageError(
             f"--merge: node {settings.name} trains no adapter; leave it out, the export is a whole model anyway",
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     from motet.cli.console import working
     from motet.integrations.hf_folder import export_policy, refuse_to_overwrite
+    from motet.node import policy_at
 
     refuse_to_overwrite(args.output)
     with working("exporting"):
@@ -74,14 +75,6 @@ def run(args: argparse.Namespace) -> int:
         f"tokens differ by at most {check.max_difference:.2g} nats"
     )
     return 0
-
-
-def _one_node(run_file: RunFile, node: str | None, *, path: Path) -> NodeSettings:
-    chosen = nodes_of(run_file, node, path=path)
-    if len(chosen) > 1:
-        known = ", ".join(settings.name for settings in chosen)
-        raise UsageError(f"--node: {path} has several nodes; name one of {known}", code="E-CLI-02")
-    return chosen[0]
 
 
 def _base(settings: NodeSettings, *, merge: bool) -> Base | None:

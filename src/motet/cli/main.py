@@ -36,6 +36,7 @@ VERBS: Final[Mapping[str, str]] = MappingProxyType(
         "doctor": "check a run file and this machine before anything heavy starts",
         "keys": "keys and certificates of a swarm",
         "eval": "measure the accuracy of a model on held-out prompts",
+        "choose": "say which run's model to keep, so that a node leaves no worse than alone",
         "export": "write a node's model as a Hugging Face folder with a model card",
         "replay": "train one model from the stored groups of a run, without sampling",
         "study": "train a matrix of pairs, methods and seeds, and judge the paper's claims by it",

@@ -150,8 +150,10 @@ def _watch(workers: Workers, view: StudyView) -> None:
 def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Planned]) -> None:
     """The page, its pictures and the rows, of all runs that are finished."""
     with working("writing the page"):
+        from motet.cli.study_exams import examine_choices
         from motet.reports.plots import draw_png
         from motet.study import Table, read_rows, render_page, rows_to_json
+        from motet.study.choices import chosen_rows
         from motet.study.curves import curves_of
         from motet.study.page import Circumstances
         from motet.study.rows import dotted, is_finished
@@ -161,6 +163,11 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
         for planned in finished:
             settings = merged(study.pair[planned.pair].settings, study.arm[planned.arm].settings)
             rows += read_rows(planned, dotted(settings))
+        answers = examine_choices(study, finished)
+        margin = study.study.margin_points / 100
+        trained = list(rows)
+        for name, choice in study.choice.items():
+            rows += chosen_rows(name, choice, trained, answers, margin=margin)
         page = args.page or study.folder / "study.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         table = Table(rows, baseline=study.study.baseline)

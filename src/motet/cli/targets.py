@@ -6,14 +6,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from motet.config import NodeSettings, RunFile, dump_run_file, load_run_file, with_overrides
 from motet.errors import UsageError
 from motet.journal import RunDir
-
-if TYPE_CHECKING:
-    from motet.models import Policy
 
 MODEL = "model"
 """Name of the node that a model outside of any run is taken for."""
@@ -137,11 +133,10 @@ def nodes_of(run_file: RunFile, node: str | None, *, path: Path) -> list[NodeSet
     return chosen
 
 
-def policy_at(run_file: RunFile, settings: NodeSettings, folder: Path) -> Policy:
-    """A node's model with the weights of a checkpoint."""
-    from motet.learner import load_weights
-    from motet.node import policy_of
-
-    policy = policy_of(run_file, settings, trains=False)
-    load_weights(folder / settings.name, policy)
-    return policy
+def one_node(run_file: RunFile, node: str | None, *, path: Path) -> NodeSettings:
+    """The node of this name, or the only one. Raises UsageError (E-CLI-02) if there is none, or more than one."""
+    chosen = nodes_of(run_file, node, path=path)
+    if len(chosen) > 1:
+        known = ", ".join(settings.name for settings in chosen)
+        raise UsageError(f"--node: {path} has several nodes; name one of {known}", code="E-CLI-02")
+    return chosen[0]

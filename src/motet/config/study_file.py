@@ -28,7 +28,7 @@ from motet.config.load import line_of, read_toml
 from motet.config.mistakes import check, shown
 from motet.config.overrides import BadOverrideError, apply_override
 from motet.config.positions import Loc
-from motet.config.settings import PositiveFloat, RunFile, Section
+from motet.config.settings import PositiveFloat, PositiveInt, RunFile, Section
 from motet.errors import UsageError
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -58,6 +58,8 @@ class PairSettings(Section):
     """The nodes, as in a run file."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Sections of a run file, for this pair."""
+    arms: tuple[str, ...] = ()
+    """Arms that this pair is trained under. Without it: all."""
 
 
 class ArmSettings(Section):
@@ -73,6 +75,19 @@ class ArmSettings(Section):
     """Seeds of this arm. Without it: those of the study."""
 
 
+class ChoiceSettings(Section):
+    """Of several arms of a seed each node keeps the best that is no worse than the reference: `motet choose`."""
+
+    title: str = ""
+    """For people."""
+    reference: str
+    """The arm that is kept otherwise."""
+    of: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The arms that may take its place."""
+    num_prompts: PositiveInt = 2048
+    """Prompts of each split that decide: those that follow the prompts of the examinations."""
+
+
 class StudyFile(Section):
     """A whole study."""
 
@@ -81,6 +96,7 @@ class StudyFile(Section):
     """Sections of a run file, for every run."""
     pair: Annotated[dict[Name, PairSettings], Field(min_length=1)]
     arm: Annotated[dict[Name, ArmSettings], Field(min_length=1)]
+    choice: dict[Name, ChoiceSettings] = Field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -150,9 +166,15 @@ def plan_runs(study: StudyFile, *, source: Path, overrides: Sequence[str] = ()) 
     for seed in sorted({seed for arm in study.arm.values() for seed in arm.seeds or study.study.seeds}):
         for pair in study.pair:
             for arm, its in study.arm.items():
-                if seed in (its.seeds or study.study.seeds) and (not its.pairs or pair in its.pairs):
+                if seed in (its.seeds or study.study.seeds) and _has(study, pair, arm):
                     planned.append(Planned(pair, arm, seed, _run_file(study, pair, arm, seed, source, overrides)))
     return planned
+
+
+def _has(study: StudyFile, pair: str, arm: str) -> bool:
+    """True if a pair is trained under an arm."""
+    pairs, arms = study.arm[arm].pairs, study.pair[pair].arms
+    return (not pairs or pair in pairs) and (not arms or arm in arms)
 
 
 def _run_file(study: StudyFile, pair: str, arm: str, seed: int, source: Path, overrides: Sequence[str]) -> RunFile:
@@ -195,25 +217,37 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
-    if study.study.baseline not in study.arm:
-        yield (
-            ("study", "baseline"),
-            f'there is no arm "{study.study.baseline}"; arms are {", ".join(study.arm)}',
-        )
-    for name, arm in study.arm.items():
-        for pair in arm.pairs:
-            if pair not in study.pair:
-                yield ("arm", name, "pairs"), f'there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
+    arms: list[tuple[Loc, Sequence[str]]] = [(("study", "baseline"), (study.study.baseline,))]
+    arms += [(("pair", name, "arms"), pair.arms) for name, pair in study.pair.items()]
+    arms += [(("choice", name, "reference"), (choice.reference,)) for name, choice in study.choice.items()]
+    arms += [(("choice", name, "of"), choice.of) for name, choice in study.choice.items()]
+    for loc, named in arms:
+        for arm in _not_in(named, study.arm):
+            yield loc, f'there is no arm "{arm}"; arms are {", ".join(study.arm)}'
+    for name, its in study.arm.items():
+        for pair in _not_in(its.pairs, study.pair):
+            yield ("arm", name, "pairs"), f'there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
+    for name in study.choice.keys() & study.arm.keys():
+        yield ("choice", name), "an arm has this name too; arms and choices stand in one table"
     tables: list[tuple[Loc, dict[str, Any]]] = [(("settings",), study.settings)]
     tables += [(("pair", name, "settings"), pair.settings) for name, pair in study.pair.items()]
     tables += [(("arm", name, "settings"), arm.settings) for name, arm in study.arm.items()]
     for loc, settings in tables:
-        if "node" in settings:
-            yield (*loc, "node"), "nodes stand in a pair: write [pair.NAME] and node = [{ name = ..., model = ... }]"
-        run = settings.get("run")
-        for _, key in _DECIDED:
-            if isinstance(run, dict) and key in run:
-                yield (*loc, "run", key), "the study decides this itself"
+        yield from _misplaced(loc, settings)
+
+
+def _not_in(named: Sequence[str], there: Mapping[str, object]) -> list[str]:
+    return [name for name in named if name not in there]
+
+
+def _misplaced(loc: Loc, settings: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Settings of a run that stand elsewhere in a study file, or are the study's to make."""
+    if "node" in settings:
+        yield (*loc, "node"), "nodes stand in a pair: write [pair.NAME] and node = [{ name = ..., model = ... }]"
+    run = settings.get("run")
+    for _, key in _DECIDED:
+        if isinstance(run, dict) and key in run:
+            yield (*loc, "run", key), "the study decides this itself"
 
 
 def _mistake(finding: Any) -> tuple[Loc, str]:

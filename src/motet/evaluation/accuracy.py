@@ -72,6 +72,11 @@ class Evaluation:
     num_solved: Sequence[int]
     samples: Sequence[Sample]
 
+    @property
+    def solved_shares(self) -> list[float]:
+        """Of each prompt, the share of its completions that solve it."""
+        return [number / self.num_completions for number in self.num_solved]
+
     def pass_at(self, k: int) -> Accuracy:
         """Share of prompts that are solved by at least one of k completions: the mean of `pass_at_k`.
 
@@ -110,7 +115,7 @@ def outcome_of(score: Score | None, *, is_cut: bool) -> Outcome:
     return "format" if score.parts.get("format") == 0.0 else "wrong"
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - which prompts, how they are answered, and what comes back
     generator: Generator,
     tokenizer: Tokenizer,
     task: Task,
@@ -122,8 +127,9 @@ def evaluate(
     seed: int,
     num_completions: int = 1,
     num_kept: int | None = _KEPT_SAMPLES,
+    first: int = 0,
 ) -> Evaluation | None:
-    """Answer the first prompts of a split, and score the answers.
+    """Answer prompts of a split, the first ones unless it is said otherwise, and score the answers.
 
     Args:
         generator: samples the completions.
@@ -136,14 +142,15 @@ def evaluate(
         seed: of the sampling.
         num_completions: completions of each prompt.
         num_kept: how many completions come back for reading; None for all.
+        first: index of the first prompt.
 
     Returns:
-        None if the task has no such split.
+        None if the task has no such split, or none of these prompts.
     """
-    count = min(num_prompts, task.num_prompts(split))
-    if count == 0:
+    until = min(first + num_prompts, task.num_prompts(split))
+    if until <= first:
         return None
-    prompts = [task.prompt(f"{split}/{index}") for index in range(count)]
+    prompts = [task.prompt(f"{split}/{index}") for index in range(first, until)]
     answers = generator.generate(
         [tokenizer.encode_prompt(prompt.text, prompt.messages) for prompt in prompts],
         num_completions=num_completions,

@@ -11,7 +11,7 @@ from typing import Literal
 from motet.config import NodeSettings, RunFile
 from motet.errors import UsageError
 from motet.generation import Generator, HFGenerator, VLLMGenerator
-from motet.learner import Learner, Method, OptimizerOptions
+from motet.learner import Learner, Method, OptimizerOptions, load_weights
 from motet.models import Policy, PromptStyle, Workload, load_policy
 from motet.models.lora import LoraOptions
 from motet.node.examiner import Examiner
@@ -172,6 +172,22 @@ def settings_of(run: RunFile, name: str) -> NodeSettings:
     """The settings of the node of this name."""
     (settings,) = (settings for settings in run.node if settings.name == name)
     return settings
+
+
+def policy_at(run: RunFile, settings: NodeSettings, folder: Path) -> Policy:
+    """A node's model with the weights of a checkpoint, to be asked.
+
+    Args:
+        run: the settings.
+        settings: the node's.
+        folder: of the checkpoint.
+
+    Raises:
+        MotetError: whatever model or checkpoint have to say.
+    """
+    policy = policy_of(run, settings, trains=False)
+    load_weights(folder / settings.name, policy)
+    return policy
 
 
 def policy_of(run: RunFile, settings: NodeSettings, *, trains: bool = True) -> Policy:

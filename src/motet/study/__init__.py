@@ -9,4 +9,14 @@ from motet.study.page import render_page
 from motet.study.rows import Row, read_rows, rows_from_json, rows_to_json
 from motet.study.table import Table
 
-__all__ = ["Row", "Table", "Verdict", "judge", "read_rows", "render_page", "rows_from_json", "rows_to_json"]
+__all__ = [
+    "Row",
+    "Table",
+    "Verdict",
+    "chosen_rows",
+    "judge",
+    "read_rows",
+    "render_page",
+    "rows_from_json",
+    "rows_to_json",
+]

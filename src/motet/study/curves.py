@@ -27,16 +27,17 @@ def curves_of(table: Table, pair: str, *, title: str) -> list[Chart]:
         pair: its name.
         title: for people.
     """
-    arms = table.arms_of(pair)
+    drawn = {row.arm for row in table.rows if row.pair == pair and row.curve.rounds}
+    arms = [arm for arm in table.arms_of(pair) if arm in drawn]
     baseline = [arm for arm in arms if arm == table.baseline]
     others: list[str] = [arm for arm in _FIRST if arm in arms and arm not in baseline]
     others += [arm for arm in arms if arm not in others and arm not in baseline]
     parts = list(product(_cut(table.nodes(pair), MAX_NODES), _cut(others, _MOST_ARMS) or [[]]))
     return [
         _chart(
-            table, pair, nodes, [*baseline, *drawn], f"{title} ({part} of {len(parts)})" if len(parts) > 1 else title
+            table, pair, nodes, [*baseline, *lines], f"{title} ({part} of {len(parts)})" if len(parts) > 1 else title
         )
-        for part, (nodes, drawn) in enumerate(parts, 1)
+        for part, (nodes, lines) in enumerate(parts, 1)
     ]
 
 

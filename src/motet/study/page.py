@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -90,7 +91,7 @@ def render_page(
 
 
 def _head(study: StudyFile, rows: Sequence[Row], now: Circumstances) -> str:
-    runs = {(row.pair, row.arm, row.seed) for row in rows}
+    runs = {(row.pair, row.arm, row.seed) for row in rows if row.arm in study.arm}
     seeds = sorted({row.seed for row in rows})
     is_are = "is" if now.missing == 1 else "are"
     note = f" **{now.missing} of the runs of the study {is_are} not finished and not in it.**" if now.missing else ""
@@ -126,6 +127,16 @@ def _arms(study: StudyFile, table: Table) -> Iterator[list[str]]:
         title = arm.title + (" (baseline)" if name == table.baseline else "")
         num_runs = len({(row.pair, row.seed) for row in table.rows if row.arm == name})
         yield [name, title.strip() or "-", settings or "-", str(num_runs)]
+    for name, choice in study.choice.items():
+        taken = Counter(row.settings["taken"] for row in table.rows if row.arm == name)
+        counts = ", ".join(f"{arm} {taken[arm]}" for arm in (choice.reference, *choice.of))
+        title = choice.title or "the best that is no worse than the reference"
+        yield [
+            name,
+            title,
+            f"of `{choice.reference}` and {', '.join(f'`{arm}`' for arm in choice.of)}",
+            f"took {counts}",
+        ]
 
 
 def _pair(table: Table, pair: str, pictures: Sequence[str]) -> Iterator[str]:

@@ -159,6 +159,8 @@ def _first_at(row: Row, target: float) -> tuple[float, float] | None:
     """Rounds and seconds at which the curve first reaches a height, on the straight line between two points."""
     curve = row.curve
     points: Sequence[tuple[int, float, float]] = list(zip(curve.rounds, curve.seconds, curve.test, strict=True))
+    if not points:
+        return None
     if points[0][2] >= target:
         return float(points[0][0]), points[0][1]
     for (round_a, second_a, low), (round_b, second_b, high) in pairwise(points):

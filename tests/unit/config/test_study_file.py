@@ -32,6 +32,8 @@ pairs = ["size"]
 seeds = [7]
 """
 
+CHOICE = 'seeds = [7]\n[choice.{}]\nreference = "{}"\nof = ["{}"]'
+
 
 def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "study.toml"
@@ -48,6 +50,11 @@ def test_order_and_size(tmp_path: Path) -> None:
     assert [run.label for run in plan(tmp_path)] == [
         "size/alone/0", "same/alone/0", "size/alone/1", "same/alone/1", "size/tis/7",
     ]  # fmt: skip
+
+
+def test_a_pair_may_have_some_arms_only(tmp_path: Path) -> None:
+    text = TEXT.replace("[pair.same]", '[pair.same]\narms = ["tis"]')
+    assert [run.label for run in plan(tmp_path, text=text)] == ["size/alone/0", "size/alone/1", "size/tis/7"]
 
 
 def test_the_arm_lies_over_the_pair_and_the_pair_over_all(tmp_path: Path) -> None:
@@ -100,6 +107,18 @@ def test_merging_copies() -> None:
         ('name = "s", ', "", "study.toml:1  study.name: missing"),
         ("seeds = [1, 0]", 'baseline = "lone"', 'there is no arm "lone"; arms are alone, tis'),
         ('pairs = ["size"]', 'pairs = ["sizes"]', 'arm.tis.pairs: there is no pair "sizes"; pairs are size, same'),
+        ("[pair.same]", '[pair.same]\narms = ["lone"]', 'pair.same.arms: there is no arm "lone"; arms are alone, tis'),
+        (
+            "seeds = [7]",
+            'seeds = [7]\n[choice.tis]\nreference = "alone"\nof = ["tis"]',
+            "choice.tis: an arm has this name",
+        ),
+        (
+            "seeds = [7]",
+            'seeds = [7]\n[choice.k]\nreference = "a"\nof = ["tis"]',
+            'choice.k.reference: there is no arm "a"',
+        ),
+        ("seeds = [7]", 'seeds = [7]\n[choice.k]\nreference = "alone"\nof = ["b"]', 'choice.k.of: there is no arm "b"'),
         ("[pair.same]", '[pair."a b"]', 'pair.a b: got "a b"; allowed: letters, digits'),
         ("[settings]", "[run]\nrounds = 3\n[settings]", "study.toml:3  run: unknown at the top of the file"),
         ("method = { cap", "run = { seed = 3 }\nmethod = { cap", "settings.run.seed: the study decides this itself"),

@@ -176,3 +176,12 @@ def test_the_chat_of_a_prompt_reaches_the_tokenizer(tokenizer):
 
     ask(Oracle(tokenizer, RunningSums()), Recording(), Chat(), num_prompts=1)
     assert asked == [(RunningSums().prompt("test/0").text, chat)]
+
+
+def test_it_may_begin_later(tokenizer):
+    task = RunningSums()
+    later = ask(Oracle(tokenizer, task), tokenizer, task, first=20)
+    assert [sample.prompt_id for sample in later.samples[:2]] == ["test/20", "test/21"]
+    assert later.accuracy.num_prompts == 20
+    assert later.solved_shares == [1.0, 0.0] * 10
+    assert ask(Oracle(tokenizer, task), tokenizer, task, first=4096) is None
