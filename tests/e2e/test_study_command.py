@@ -38,6 +38,15 @@ settings = { method = { name = "f_tis", weights = "odd.py:broken" } }
 
 """
 
+AFTERWARDS = """
+[replay.again]
+of = "f_tis"
+
+[choice.kept]
+reference = "alone"
+of = ["f_tis"]
+num_prompts = 6
+"""
 BROKEN_METHOD = """
 def broken(ratio, advantages, mask):
     raise ValueError("no such luck")
@@ -185,6 +194,32 @@ def test_a_run_that_fails_costs_no_other(study: Place) -> None:
     page = (study.path / "runs/s/study.md").read_text(encoding="utf-8")
     assert "1 of the runs of the study is not finished" in page
     assert "| small | f_tis | " in page
+
+
+@pytest.mark.slow
+def test_replays_and_choices_follow(study: Place) -> None:
+    (study.path / "study.toml").write_text(STUDY_FILE + AFTERWARDS, encoding="utf-8")
+    ended = study.motet("study", "study.toml")
+    assert ended.code == 0, ended.stderr
+    assert "run=size/again/3/large state=finished done=4/4" in ended.stderr
+    rows = json.loads((study.path / "runs/s/study.json").read_text(encoding="utf-8"))["rows"]
+    by_arm = {(row["arm"], row["node"]): row for row in rows}
+    assert len(by_arm) == 8
+    again, live, alone, kept = (by_arm[arm, "small"] for arm in ("again", "f_tis", "alone", "kept"))
+    assert again["start"] == live["start"]
+    assert again["completions"] == 0
+    assert again["kept_share"] is not None, "peers' groups and its own old ones came to the filter"
+    assert kept["settings"]["taken"] in ("alone", "f_tis")
+    assert kept["accuracy"] == by_arm[kept["settings"]["taken"], "small"]["accuracy"]
+    assert kept["completions"] == live["completions"] + alone["completions"]
+    page = (study.path / "runs/s/study.md").read_text(encoding="utf-8")
+    assert "4 runs, 2 side by side" in page
+    assert "| size | small | again | " in page
+    exam = study.path / "runs/s/exams/size/f_tis/seed_3.json"
+    assert len(json.loads(exam.read_bytes())["solved"]["small"]["test"]) == 6
+    before = exam.stat().st_mtime_ns
+    assert study.motet("study", "study.toml").code == 0
+    assert exam.stat().st_mtime_ns == before
 
 
 def test_dry_run_lists_the_runs(study: Place) -> None:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from motet.cli.console import can_redraw, make_console, working
 from motet.cli.options import add_set, at_least_one, new_file
-from motet.config import Planned, StudyFile, dump_run_file, load_study_file, plan_runs
-from motet.config.study_file import merged
+from motet.config import Planned, StudyFile, dump_run_file, load_study_file, merged, plan_runs
 from motet.errors import RunFailed, UsageError
+from motet.journal import RunDir
 
 if TYPE_CHECKING:
     from motet.cli.study_view import StudyView
@@ -59,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"{len(left)} of {len(chosen)} runs to do", file=sys.stderr)
         return 0
     _refuse_other_settings(study, left)
-    failed = _train(args, study, left, num_finished=len(chosen) - len(left))
+    live = [planned for planned in left if planned.archive is None]
+    failed = _train(args, study, live, num_finished=len(chosen) - len(left))
+    replays = [planned for planned in left if planned.archive is not None and RunDir(planned.archive).summary.is_file()]
+    failed += _train(args, study, replays, num_finished=sum(map(is_finished, chosen)))
     if len(failed) < len(chosen):
         _write(args, study, everything)
     if failed:
@@ -117,10 +120,12 @@ def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], 
     jobs = []
     for planned in left:
         place = Path(planned.pair) / planned.arm / f"seed_{planned.seed}"
+        if planned.archive is not None:
+            place /= planned.run.run.name
         file = study.folder / "files" / f"{place}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(dump_run_file(planned.run), encoding="utf-8")
-        jobs.append(Job(planned.label, ["swarm", str(file)], study.folder / "logs" / f"{place}.log"))
+        jobs.append(Job(planned.label, _verb(planned, file), study.folder / "logs" / f"{place}.log"))
     view = StudyView(left, jobs, num_finished=num_finished)
     with Workers(jobs, at_once=args.workers, keep_going=True) as workers:
         try:
@@ -128,6 +133,13 @@ def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], 
         except KeyboardInterrupt as stop:
             raise type(stop)(f"the same command continues the study in {study.folder}") from None
     return [job for job in jobs if job.failed]
+
+
+def _verb(planned: Planned, file: Path) -> list[str]:
+    """The command of a run, after `motet`."""
+    if planned.archive is None:
+        return ["swarm", str(file)]
+    return ["replay", str(planned.archive), "--file", str(file), "--name", planned.run.run.name]
 
 
 def _watch(workers: Workers, view: StudyView) -> None:
@@ -161,8 +173,7 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
         finished = [planned for planned in everything if is_finished(planned)]
         rows = []
         for planned in finished:
-            settings = merged(study.pair[planned.pair].settings, study.arm[planned.arm].settings)
-            rows += read_rows(planned, dotted(settings))
+            rows += read_rows(planned, dotted(_own_settings(study, planned)))
         answers = examine_choices(study, finished)
         margin = study.study.margin_points / 100
         trained = list(rows)
@@ -189,6 +200,15 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
         numbers = page.with_suffix(".json")
         numbers.write_bytes(rows_to_json(study.study.name, rows))
     print(f"page     {page}\nnumbers  {numbers}\nruns     {study.folder / 'runs'}")
+
+
+def _own_settings(study: StudyFile, planned: Planned) -> dict[str, Any]:
+    """Those of its pair and of its arm, and of a replay also of the arm that it learns from."""
+    of_pair = study.pair[planned.pair].settings
+    if planned.archive is None:
+        return merged(of_pair, study.arm[planned.arm].settings)
+    replay = study.replay[planned.arm]
+    return merged(of_pair, study.arm[replay.of].settings, replay.settings)
 
 
 def _command(args: argparse.Namespace) -> str:

@@ -26,7 +26,8 @@ from motet.config.settings import (
     TaskSettings,
     Weights,
 )
-from motet.config.study_file import ArmSettings, PairSettings, Planned, StudyFile, load_study_file, plan_runs
+from motet.config.study_file import ArmSettings, PairSettings, StudyFile, load_study_file
+from motet.config.study_plan import Planned, merged, plan_runs
 
 __all__ = [
     "PRESETS",
@@ -57,6 +58,7 @@ __all__ = [
     "json_schema",
     "load_run_file",
     "load_study_file",
+    "merged",
     "plan_runs",
     "replay_settings",
     "with_overrides",

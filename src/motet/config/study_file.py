@@ -18,17 +18,15 @@ Where `settings`, those of the pair and those of the arm differ, the arm's count
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
 from motet.config.load import line_of, read_toml
-from motet.config.mistakes import check, shown
-from motet.config.overrides import BadOverrideError, apply_override
+from motet.config.mistakes import shown
 from motet.config.positions import Loc
-from motet.config.settings import PositiveFloat, PositiveInt, RunFile, Section
+from motet.config.settings import PositiveFloat, PositiveInt, Section
 from motet.errors import UsageError
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -75,6 +73,17 @@ class ArmSettings(Section):
     """Seeds of this arm. Without it: those of the study."""
 
 
+class ReplaySettings(Section):
+    """Each node learns once more from what the nodes of a run have sampled, without sampling: `motet replay`."""
+
+    title: str = ""
+    """For people."""
+    of: str
+    """The arm whose stored groups are learned from."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Sections of a run file, over those of that arm."""
+
+
 class ChoiceSettings(Section):
     """Of several arms of a seed each node keeps the best that is no worse than the reference: `motet choose`."""
 
@@ -96,34 +105,13 @@ class StudyFile(Section):
     """Sections of a run file, for every run."""
     pair: Annotated[dict[Name, PairSettings], Field(min_length=1)]
     arm: Annotated[dict[Name, ArmSettings], Field(min_length=1)]
+    replay: dict[Name, ReplaySettings] = Field(default_factory=dict)
     choice: dict[Name, ChoiceSettings] = Field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
         """Where its runs and results lie."""
         return Path(self.study.dir) / self.study.name
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One run of a study.
-
-    Attributes:
-        pair: name of the pair.
-        arm: name of the arm.
-        seed: of the run.
-        run: its settings.
-    """
-
-    pair: str
-    arm: str
-    seed: int
-    run: RunFile
-
-    @property
-    def label(self) -> str:
-        """For people: "size/f_tis/0"."""
-        return f"{self.pair}/{self.arm}/{self.seed}"
 
 
 def load_study_file(path: Path) -> StudyFile:
@@ -151,74 +139,10 @@ def load_study_file(path: Path) -> StudyFile:
     return study
 
 
-def plan_runs(study: StudyFile, *, source: Path, overrides: Sequence[str] = ()) -> list[Planned]:
-    """Every run of a study: all pairs and arms of the first seed, then of the next.
-
-    Args:
-        study: the study.
-        source: its file, for messages.
-        overrides: "section.key=value" each, over the settings of every run.
-
-    Raises:
-        UsageError: E-STUDY-02, a combination that is no run file; E-CONFIG-04, an override that cannot be carried out.
-    """
-    planned = []
-    for seed in sorted({seed for arm in study.arm.values() for seed in arm.seeds or study.study.seeds}):
-        for pair in study.pair:
-            for arm, its in study.arm.items():
-                if seed in (its.seeds or study.study.seeds) and _has(study, pair, arm):
-                    planned.append(Planned(pair, arm, seed, _run_file(study, pair, arm, seed, source, overrides)))
-    return planned
-
-
-def _has(study: StudyFile, pair: str, arm: str) -> bool:
-    """True if a pair is trained under an arm."""
-    pairs, arms = study.arm[arm].pairs, study.pair[pair].arms
-    return (not pairs or pair in pairs) and (not arms or arm in arms)
-
-
-def _run_file(study: StudyFile, pair: str, arm: str, seed: int, source: Path, overrides: Sequence[str]) -> RunFile:
-    place = {"dir": str(study.folder / "runs" / pair / arm), "name": f"seed_{seed}", "seed": seed}
-    settings = merged(study.settings, study.pair[pair].settings, study.arm[arm].settings)
-    run = settings.get("run", {})
-    place_of_run = {"run": run | place} if isinstance(run, dict) else {}
-    data = settings | place_of_run | {"node": [merged(node) for node in study.pair[pair].node]}
-    for flag in overrides:
-        try:
-            if apply_override(data, flag)[:2] in _DECIDED:
-                raise BadOverrideError("the study decides this itself")
-        except BadOverrideError as error:
-            raise UsageError(f"--set {flag}: pair {pair}: {error}", code="E-CONFIG-04") from None
-    found = check(data)
-    if isinstance(found, RunFile) and not found.is_networked:
-        return found
-    mistakes = [] if isinstance(found, RunFile) else [f"{mistake.key}: {mistake.what}" for mistake in found]
-    lines = mistakes or ['swarm.transport: the runs of a study stay on this machine; allowed: "memory", "pipes"']
-    raise UsageError(
-        "\n".join(f"{source}: pair {pair}, arm {arm}: {line}" for line in lines),
-        code="E-STUDY-02",
-    )
-
-
-def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over one another, the last on top; tables within them too.
-
-    >>> merged({"method": {"name": "tis", "cap": 2.0}}, {"method": {"cap": 3.0}})
-    {'method': {'name': 'tis', 'cap': 3.0}}
-    """
-    result: dict[str, Any] = {}
-    for table in tables:
-        for key, given in table.items():
-            value, below = given, result.get(key)
-            if isinstance(value, dict):
-                value = merged(below, value) if isinstance(below, dict) else merged(value)
-            result[key] = value
-    return result
-
-
 def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
     arms: list[tuple[Loc, Sequence[str]]] = [(("study", "baseline"), (study.study.baseline,))]
     arms += [(("pair", name, "arms"), pair.arms) for name, pair in study.pair.items()]
+    arms += [(("replay", name, "of"), (replay.of,)) for name, replay in study.replay.items()]
     arms += [(("choice", name, "reference"), (choice.reference,)) for name, choice in study.choice.items()]
     arms += [(("choice", name, "of"), choice.of) for name, choice in study.choice.items()]
     for loc, named in arms:
@@ -227,11 +151,14 @@ def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
     for name, its in study.arm.items():
         for pair in _not_in(its.pairs, study.pair):
             yield ("arm", name, "pairs"), f'there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
-    for name in study.choice.keys() & study.arm.keys():
-        yield ("choice", name), "an arm has this name too; arms and choices stand in one table"
+    for kind, there in (("replay", study.replay), ("choice", study.choice)):
+        for name in there:
+            if name in study.arm or (kind == "choice" and name in study.replay):
+                yield (kind, name), "an arm or a replay has this name too; they stand in one table"
     tables: list[tuple[Loc, dict[str, Any]]] = [(("settings",), study.settings)]
     tables += [(("pair", name, "settings"), pair.settings) for name, pair in study.pair.items()]
     tables += [(("arm", name, "settings"), arm.settings) for name, arm in study.arm.items()]
+    tables += [(("replay", name, "settings"), replay.settings) for name, replay in study.replay.items()]
     for loc, settings in tables:
         yield from _misplaced(loc, settings)
 
@@ -245,7 +172,7 @@ def _misplaced(loc: Loc, settings: Mapping[str, Any]) -> Iterator[tuple[Loc, str
     if "node" in settings:
         yield (*loc, "node"), "nodes stand in a pair: write [pair.NAME] and node = [{ name = ..., model = ... }]"
     run = settings.get("run")
-    for _, key in _DECIDED:
+    for _, key in DECIDED:
         if isinstance(run, dict) and key in run:
             yield (*loc, "run", key), "the study decides this itself"
 
@@ -263,7 +190,7 @@ def _mistake(finding: Any) -> tuple[Loc, str]:
     return loc, f"got {shown(value)}; {allowed}"
 
 
-_DECIDED: Final[tuple[Loc, ...]] = (("run", "name"), ("run", "dir"), ("run", "seed"))
+DECIDED: Final[tuple[Loc, ...]] = (("run", "name"), ("run", "dir"), ("run", "seed"))
 """Settings that tell a study's runs apart."""
 _MISSING: Final = {
     "study": 'missing; a study file needs a section [study] with at least name = "..."',

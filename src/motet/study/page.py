@@ -41,6 +41,10 @@ _LEAVERS_NOTE: Final = (
     "from the baseline is above the margin, in distribution and out of it. The best of several arms was partly chosen "
     "by luck: confirm it with other seeds."
 )
+_REPLAY_NOTE: Final = (
+    "Held-out accuracy at the end minus at the start, points, with 95 % intervals over seeds; the share is that of the "
+    "two means, where the first is above 0."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def render_page(
         _head(study, rows, now),
         _verdicts("Claims", _CLAIMS_NOTE, judge(table, margin=margin)),
         _verdicts("Does anybody leave worse?", _LEAVERS_NOTE, _leavers(table, margin)),
+        _replays(study, table),
         "## Arms",
         _markdown(["arm", "what", "settings", "finished runs"], list(_arms(study, table))),
     ]
@@ -91,7 +96,8 @@ def render_page(
 
 
 def _head(study: StudyFile, rows: Sequence[Row], now: Circumstances) -> str:
-    runs = {(row.pair, row.arm, row.seed) for row in rows if row.arm in study.arm}
+    runs = {(row.pair, row.arm, row.seed, row.node if row.arm in study.replay else "") for row in rows}
+    runs = {run for run in runs if run[1] not in study.choice}
     seeds = sorted({row.seed for row in rows})
     is_are = "is" if now.missing == 1 else "are"
     note = f" **{now.missing} of the runs of the study {is_are} not finished and not in it.**" if now.missing else ""
@@ -120,6 +126,25 @@ def _leavers(table: Table, margin: float) -> list[Verdict]:
     return [found for arm in table.arms if (found := nobody_leaves_worse(table, arm, margin)) is not None]
 
 
+def _replays(study: StudyFile, table: Table) -> str:
+    """How much of what a node gains while it samples it gains from the same groups afterwards."""
+    rows = []
+    for name, replay in study.replay.items():
+        for pair, node in table.members(name, replay.of):
+            live, again = (table.mean(pair, arm, node, _gain) for arm in (replay.of, name))
+            if live is not None and again is not None:
+                share = f"{100 * again.value / live.value:.0f}" if live.low > 0 else "-"
+                rows.append([pair, node, name, points(live), points(again), share])
+    if not rows:
+        return ""
+    header = ["pair", "node", "replay", "gain while sampling", "gain from what was sampled", "share kept, %"]
+    return f"## Replay\n\n{_REPLAY_NOTE}\n\n" + _markdown(header, rows)
+
+
+def _gain(row: Row) -> float:
+    return row.accuracy["test"] - row.start["test"]
+
+
 def _arms(study: StudyFile, table: Table) -> Iterator[list[str]]:
     """Every arm of the study, also one of which no run is finished."""
     for name, arm in study.arm.items():
@@ -127,6 +152,11 @@ def _arms(study: StudyFile, table: Table) -> Iterator[list[str]]:
         title = arm.title + (" (baseline)" if name == table.baseline else "")
         num_runs = len({(row.pair, row.seed) for row in table.rows if row.arm == name})
         yield [name, title.strip() or "-", settings or "-", str(num_runs)]
+    for name, replay in study.replay.items():
+        words = replay.title or "learns once more from what was sampled, without sampling"
+        changed = ", ".join(f"`{key} = {toml_value(value)}`" for key, value in dotted(replay.settings).items())
+        num_runs = len({(row.pair, row.seed, row.node) for row in table.rows if row.arm == name})
+        yield [name, words, f"groups of `{replay.of}`" + (f", {changed}" if changed else ""), str(num_runs)]
     for name, choice in study.choice.items():
         taken = Counter(row.settings["taken"] for row in table.rows if row.arm == name)
         counts = ", ".join(f"{arm} {taken[arm]}" for arm in (choice.reference, *choice.of))

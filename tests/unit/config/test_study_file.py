@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.config import Planned, load_run_file, load_study_file, plan_runs
-from motet.config.study_file import merged
+from motet.config import Planned, load_run_file, load_study_file, merged, plan_runs
 from motet.errors import UsageError
 
 TEXT = """study = { name = "s", seeds = [1, 0] }
@@ -55,6 +54,24 @@ def test_order_and_size(tmp_path: Path) -> None:
 def test_a_pair_may_have_some_arms_only(tmp_path: Path) -> None:
     text = TEXT.replace("[pair.same]", '[pair.same]\narms = ["tis"]')
     assert [run.label for run in plan(tmp_path, text=text)] == ["size/alone/0", "size/alone/1", "size/tis/7"]
+
+
+def test_replays_come_last_one_for_each_node(tmp_path: Path) -> None:
+    runs = plan(tmp_path, text=TEXT + '[replay.again]\nof = "tis"\nsettings = { method = { cap = 9.0 } }\n')
+    replays = [run for run in runs if run.archive is not None]
+    assert runs[-2:] == replays
+    assert [run.label for run in replays] == ["size/again/7/small", "size/again/7/large"]
+    small, large = (run.run for run in replays)
+    assert (small.run.dir, small.run.name) == ("runs/s/runs/size/again/seed_7", "small")
+    assert replays[0].archive == Path("runs/s/runs/size/tis/seed_7")
+    assert (small.method.name, small.method.cap, small.rollout.group_size) == ("tis", 9.0, 6)
+    assert [node.lora is None for node in (small.node[0], large.node[0])] == [True, False]
+
+
+def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"pair size, replay again: method\.name = \"on_policy\" learns") as caught:
+        plan(tmp_path, text=TEXT + '[replay.again]\nof = "alone"\n')
+    assert caught.value.code == "E-STUDY-02"
 
 
 def test_the_arm_lies_over_the_pair_and_the_pair_over_all(tmp_path: Path) -> None:
@@ -111,7 +128,7 @@ def test_merging_copies() -> None:
         (
             "seeds = [7]",
             'seeds = [7]\n[choice.tis]\nreference = "alone"\nof = ["tis"]',
-            "choice.tis: an arm has this name",
+            "choice.tis: an arm or a replay has this name",
         ),
         (
             "seeds = [7]",
