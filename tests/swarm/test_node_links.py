@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
 
 import pytest
 from node_process import Ground
@@ -139,3 +140,18 @@ def test_who_comes_late_under_free_pace_gets_the_last_rounds(tmp_path):
             assert first["external/groups"] > 0
             ann.wait_accepted("cid")
             cid.check_calm()
+
+
+def test_six_nodes_of_one_machine_need_no_address(tmp_path):
+    names = ("ann", "bob", "cid", "dan", "eva", "fay")
+    ground = Ground(tmp_path, names, deadline_s=60.0)
+    with ExitStack() as stack:
+        nodes = {name: stack.enter_context(ground.node(name)) for name in names}
+        for name, node in nodes.items():
+            node.wait_accepted(*(other for other in names if other != name))
+        nodes["ann"].kill()  # the first holds the port that the others came to
+        for name in names[1:]:
+            nodes[name].wait_event("silent", "ann")
+        for name in names[1:]:
+            nodes[name].wait_accepted(*(other for other in names[1:] if other != name))
+            nodes[name].check_calm()
