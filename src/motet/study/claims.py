@@ -25,6 +25,7 @@ FEWEST_SEEDS: Final = 3
 _END: Final = accuracy("test")
 _EARLY: Final = 1 / 3
 _LIMITED: Final = re.compile(r"f_tis_g[0-9.]+")
+_LIMIT_KEY: Final = "method.kl_limit_nats"
 _LITTLE_BYTES: Final = 8.0
 
 
@@ -178,6 +179,36 @@ def _lag_does_no_harm(table: Table, margin: float) -> Verdict | None:
     )
 
 
+def _half_ends_lower(table: Table, margin: float) -> Verdict | None:
+    del margin
+    return _below(
+        "Dilution: with half of its prompts and no peer a node ends below training alone, on every node",
+        _against(table, "alone_half", table.baseline),
+    )
+
+
+def _sharing_makes_up(table: Table, margin: float) -> Verdict | None:
+    del margin
+    return _above(
+        "Peers' groups are worth having: F-TIS ends above the same own prompts without a peer, on every node",
+        _against(table, "f_tis", "alone_half"),
+    )
+
+
+def _either_beats_both(table: Table, margin: float) -> Verdict | None:
+    """Both rules under the same limit: else the limit would be judged too."""
+    del margin
+    limits = {row.settings.get(_LIMIT_KEY) for row in table.rows if row.arm == "f_tis_both"}
+    either = [row.arm for row in table.rows if _LIMITED.fullmatch(row.arm) and row.settings.get(_LIMIT_KEY) in limits]
+    if not either:
+        return None
+    return _above(
+        f"A filter that drops for either reason ends above one that asks for both, on every node ({either[0]} against "
+        "f_tis_both)",
+        _against(table, either[0], "f_tis_both"),
+    )
+
+
 def nobody_leaves_worse(table: Table, arm: str, margin: float) -> Verdict | None:
     """Whether, under an arm, every node ends no worse than alone, in distribution and out of it."""
     found = [
@@ -203,6 +234,9 @@ CLAIMS: Final[Sequence[Claim]] = (
     _weaker_gains_ood,
     _bytes_suffice,
     _lag_does_no_harm,
+    _half_ends_lower,
+    _sharing_makes_up,
+    _either_beats_both,
 )
 
 
@@ -223,8 +257,8 @@ def _of_nodes(found: Found, which: Callable[[str], str | None]) -> Found:
 
 def _limits(table: Table) -> tuple[str, str] | None:
     """The arms with the tightest and the widest KL limit of a study, of those named f_tis_g<limit>."""
-    key = "method.kl_limit_nats"
-    limits = {row.settings[key]: row.arm for row in table.rows if _LIMITED.fullmatch(row.arm) and key in row.settings}
+    limited = [row for row in table.rows if _LIMITED.fullmatch(row.arm) and _LIMIT_KEY in row.settings]
+    limits = {row.settings[_LIMIT_KEY]: row.arm for row in limited}
     return (limits[min(limits)], limits[max(limits)]) if len(limits) > 1 else None
 
 

@@ -32,7 +32,7 @@ def verdict_on(claims: Sequence[Verdict], words: str) -> Verdict:
 
 
 def test_every_claim_is_tested_here() -> None:
-    assert len(CLAIMS) == 12
+    assert len(CLAIMS) == 15
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,12 @@ def test_every_claim_is_tested_here() -> None:
         ("Free pace", "f_tis_lag4", "f_tis", shifted(-0.01), HOLDS),
         ("Free pace", "f_tis_lag4", "f_tis", shifted(-0.05), FAILS),
         ("Free pace", "f_tis_lag4", "f_tis", shifted(-0.01, SHAKY), OPEN),
+        ("Dilution", "alone_half", "alone", shifted(-0.05), HOLDS),
+        ("Dilution", "alone_half", "alone", shifted(0.05), FAILS),
+        ("Dilution", "alone_half", "alone", shifted(-0.02, SHAKY), OPEN),
+        ("worth having", "f_tis", "alone_half", shifted(0.05), HOLDS),
+        ("worth having", "f_tis", "alone_half", shifted(-0.05), FAILS),
+        ("worth having", "f_tis", "alone_half", shifted(0.02, SHAKY), OPEN),
     ],
 )
 def test_claims_on_ends(
@@ -65,6 +71,19 @@ def test_claims_on_ends(
     words = words.replace("beats horizontal", "above horizontal")
     made = table(rows(minus, BASE), rows(arm, ends))
     assert verdict_on(judge(made, margin=MARGIN), words).standing == standing
+
+
+@pytest.mark.parametrize(
+    ("ends", "standing"), [(shifted(0.05), HOLDS), (shifted(-0.05), FAILS), (shifted(0.02, SHAKY), OPEN)]
+)
+def test_the_rule_is_judged_at_one_limit(
+    rows: Make, table: Callable[..., Table], ends: list[float], standing: str
+) -> None:
+    both = rows("f_tis_both", BASE, settings={"method.kl_limit_nats": 2})
+    made = table(both, rows("f_tis_g2", ends, settings={"method.kl_limit_nats": 2}))
+    assert verdict_on(judge(made, margin=MARGIN), "f_tis_g2 against f_tis_both").standing == standing
+    other = table(both, rows("f_tis_g50", ends, settings={"method.kl_limit_nats": 50}))
+    assert [verdict for verdict in judge(other, margin=MARGIN) if "asks for both" in verdict.claim] == []
 
 
 @pytest.mark.parametrize("words", ["ends like training alone", "(NoIS) ends below", "out of distribution from F-TIS"])
