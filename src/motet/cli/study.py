@@ -174,7 +174,7 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
         rows = []
         for planned in finished:
             rows += read_rows(planned, dotted(_own_settings(study, planned)))
-        answers = examine_choices(study, finished)
+        answers = examine_choices(study, finished, at_once=args.workers)
         margin = study.study.margin_points / 100
         trained = list(rows)
         for name, choice in study.choice.items():

@@ -94,7 +94,7 @@ class ChoiceSettings(Section):
     of: Annotated[tuple[str, ...], Field(min_length=1)]
     """The arms that may take its place."""
     num_prompts: PositiveInt = 2048
-    """Prompts of each split that decide: those that follow the prompts of the examinations."""
+    """Prompts of each split that decide: those after the prompts of the examinations; if there are fewer, the first."""
 
 
 class StudyFile(Section):
