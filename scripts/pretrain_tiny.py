@@ -7,7 +7,7 @@ Supervised learning of running sums: first on right solutions, then on solutions
 know how to add and yet sample wrong answers. Each has strengths and habits of its own:
 
     small   wrong more often the longer the sum, off by one
-    large   wrong more often the shorter the sum, off by one or by ten
+    large   loses less with the length of the sum, off by one or by ten
     short   good at 3 and 4 terms, bad at 5 and 6; off by up to three
     long    of the size of `short`: bad at 3 and 4 terms, good at 5 and 6; off by about ten
     direct  writes the sum without partial sums; has only ever seen guesses at sums of 6 and 7 terms

@@ -77,4 +77,4 @@ def _train(run_file: RunFile, name: str, *, clean: bool) -> RunDir:
 
         return run_member(seat_of(run_file, name), path, observer=observer, should_stop=should_stop)
 
-    return train(path, run_file.run.rounds, play, clean=clean)
+    return train(path, run_file, play, clean=clean)

@@ -54,18 +54,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _train(run_file: RunFile, *, clean: bool) -> RunDir:
     from motet.cli.training import train
-    from motet.integrations import make_trackers
 
     def play(observer: Observer, should_stop: Callable[[], bool]) -> Outcome:
         from motet.simulation import run_swarm
 
         return run_swarm(run_file, observer=observer, should_stop=should_stop)
 
-    run = run_file.run
-    path = Path(run.dir) / run.name
-    settings = run_file.model_dump(exclude_none=True)
-    trackers = make_trackers(run.trackers, path, run.name, settings) if run.trackers else None
-    return train(path, run.rounds, play, clean=clean, trackers=trackers)
+    return train(Path(run_file.run.dir) / run_file.run.name, run_file, play, clean=clean)
 
 
 def print_end(summary: dict[str, object], run_dir: RunDir) -> None:

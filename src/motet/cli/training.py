@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from motet.config import RunFile
 from motet.journal import RunDir
 
 if TYPE_CHECKING:
@@ -17,18 +18,17 @@ Play = Callable[["Observer", Callable[[], bool]], "Outcome"]
 """(who is told, whether to stop): trains. What takes seconds to import is imported there, when something is seen."""
 
 
-def train(path: Path, num_rounds: int, play: Play, *, clean: bool, trackers: Trackers | None = None) -> RunDir:
-    """Train in a run directory; Ctrl-C and SIGTERM finish the round.
+def train(path: Path, run_file: RunFile, play: Play, *, clean: bool) -> RunDir:
+    """Train in a run directory; Ctrl-C and SIGTERM finish the round. The run's trackers are told as well.
 
     Args:
         path: of the run directory.
-        num_rounds: of the run.
+        run_file: settings of the run.
         play: what is to be done there.
         clean: delete an earlier run first.
-        trackers: are told as well.
 
     Raises:
-        MotetError: what `play` has to say; E-RUN-04, another process trains there.
+        MotetError: what `play` or a tracker has to say; E-RUN-04, another process trains there.
     """
     from contextlib import nullcontext
 
@@ -37,6 +37,7 @@ def train(path: Path, num_rounds: int, play: Play, *, clean: bool, trackers: Tra
     from motet.cli.progress import make_progress
     from motet.cli.stopping import StopAfterRound
 
+    trackers = _trackers(path, run_file)
     with claimed(path), StopAfterRound() as stop:
         if clean:
             remove_run(path)
@@ -49,6 +50,14 @@ def train(path: Path, num_rounds: int, play: Play, *, clean: bool, trackers: Tra
             print(f"{path} was finished before; --clean deletes it and trains anew", file=sys.stderr)
         if not outcome.finished:
             stop.raise_stopped(
-                f"after round {outcome.rounds_done} of {num_rounds}; the same command resumes from there"
+                f"after round {outcome.rounds_done} of {run_file.run.rounds}; the same command resumes from there"
             )
     return run_dir
+
+
+def _trackers(path: Path, run_file: RunFile) -> Trackers | None:
+    if not run_file.run.trackers:
+        return None
+    from motet.integrations import make_trackers
+
+    return make_trackers(run_file.run.trackers, path, path.name, run_file.model_dump(exclude_none=True))

@@ -200,7 +200,7 @@ class SwarmSettings(Section):
     """vertical: a node generates whole groups of its own prompts. horizontal: a share of every group. gaps: all
     generate whole groups of the same prompts, and learn from a peer's only where none of their own is right."""
     pace: Literal["lockstep", "free"] = "lockstep"
-    """lockstep: wait for every live peer's round. free: take what has arrived."""
+    """lockstep: wait for every live peer's round. free: take what has arrived; wait only when too far ahead."""
     deadline_s: PositiveFloat = 60.0
     """Longest wait for peers in a round, in seconds."""
     max_lag: Annotated[int, Field(ge=0)] = 4
@@ -223,7 +223,7 @@ class SwarmSettings(Section):
     """Most groups of others that a node fetches in a round, drawn fairly over the peers. Without it: all are sent to
     all, which suits a few dozen nodes."""
     log_probs: Literal["compact", "exact"] = "compact"
-    """Log-probs on the wire: compact: 16 bits, off by less than 0.0005 nats. exact: float32, 2 bytes a token more."""
+    """Log-probs on the wire: compact: 16 bits at most, off by less than 0.0005 nats. exact: float32."""
 
 
 class AdmissionSettings(Section):
