@@ -164,10 +164,8 @@ class Knowledge:
 
     def _holds_up(self, peer: Peer, round: int) -> bool:
         """True if the peer takes part in the round, and what this node needs of it to go on is not there."""
-        if self._max_lag is not None:
-            oldest = round - self._max_lag
-            return oldest >= 0 and peer.takes_part_in(oldest) and peer.round < oldest
-        return peer.takes_part_in(round) and not self._is_here(peer, round)
+        needed = round - (self._max_lag or 0)
+        return needed >= 0 and peer.takes_part_in(needed) and not self._is_here(peer, needed)
 
     def _is_here(self, peer: Peer, round: int) -> bool:
         """True if all that will come of a peer's round has come, or can be fetched."""

@@ -33,7 +33,7 @@ def describe(
         known: what it knows.
         publisher: what it has published.
         now_s: time, by the exchange's clock.
-        waits: round for which it waits in lockstep, and since when on the system's clock; None if it does not.
+        waits: round in which it waits for others, and since when on the system's clock; None if it does not.
         link: its fault, and who is connected.
         link_dropped: what it has lost, by reason.
         num_bytes: that came and went.

@@ -126,6 +126,13 @@ class Wants:
             return False
         return self._draw.left <= 0 or (all_have_announced and not self._missing(peers, shelf, self._current))
 
+    def is_idle(self, peers: Sequence[Peer], shelf: Shelf, now_s: float) -> bool:
+        """True if nothing is under way, and the draw is full or there is nothing to ask for at this moment."""
+        if self._in_flight:
+            return False
+        missing = self._missing(peers, shelf, self._oldest())
+        return self._draw.left <= 0 or not any(self._is_rested(name, now_s) for name, _, _ in missing)
+
     def next(self, peers: Sequence[Peer], shelf: Shelf, now_s: float) -> list[Fetch]:
         """What to fetch now; each must be reported as `done`.
 

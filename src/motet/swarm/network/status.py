@@ -78,7 +78,7 @@ class SwarmStatus(msgspec.Struct, frozen=True, kw_only=True):
         current_round: the one that it is in; -1 before the first.
         swarm_round: the one that the median live peer has published; None if nobody is there to say.
         is_alone: no other node is live.
-        waiting_for: peers for whose groups it waits now, in lockstep.
+        waiting_for: peers for whose groups it waits now.
         waiting_s: for how long it has waited.
         duplicate_identity: somebody else speaks with this node's key.
         link_fault: why the link does not work; None while it does.

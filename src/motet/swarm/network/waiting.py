@@ -75,8 +75,11 @@ class Waiting:
 
     def _is_served(self, missing: Sequence[str]) -> bool:
         """True if waiting longer would bring nothing."""
-        if self._options.is_pushed or self._known.is_free:
+        if self._options.is_pushed:
             return not missing
+        if self._known.is_free:
+            known, now_s = self._known, self._clock.monotonic_s()
+            return not missing and known.wants.is_idle(known.live(), known.shelf, now_s)
         return self._known.wants.is_settled(self._known.live(), self._known.shelf, all_have_announced=not missing)
 
     def _give_up(self, round: int, *, is_over: bool) -> None:

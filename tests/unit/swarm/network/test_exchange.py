@@ -11,6 +11,7 @@ from network_hub import CARD, Party, Stage, memory_links, wait_for
 
 from motet.errors import RunFailed, SwarmRefused, SwarmUnreachable
 from motet.swarm import Parcel
+from motet.swarm.engines.memory_link import Faults, MemoryNet
 from motet.swarm.identity.credentials import Roster, bind, issue_grant, issue_revocations, plain_credential
 from motet.swarm.identity.keys import NodeKey, short
 from motet.swarm.network import Clock, NetworkExchange, NetworkOptions
@@ -257,6 +258,34 @@ class TestRounds:
         cid.publish(4, [])
         assert ann.waiting_for(6) == []
         stage.party.close()
+
+    @pytest.mark.parametrize("max_foreign_groups", [None, 6])
+    def test_at_free_pace_waiting_ends_with_groups_and_not_with_their_announcement(self, max_foreign_groups):
+        """Rounds of six messages that take a while: a heartbeat overtakes them, and none may come too late."""
+        net = MemoryNet(seed=3)
+        net.faults = Faults(delay_s=0.05)
+        limits = {"max_message_bytes": 4096, "max_foreign_groups": max_foreign_groups, "heartbeat_s": 0.05}
+        party = Party(net.link, ("ann", "bob"), max_lag=2, **limits)
+        ann, bob = party.join("ann"), party.join("bob")
+        wait_for(lambda: ann.peers() and bob.peers(), "both to be there")
+        rounds, taken = 8, []
+
+        def lag_behind():
+            for round in range(rounds):
+                bob.publish(round, [bytes(3000)] * 6)
+                bob.collect(round, deadline_s=LONG_S, max_lag=2)
+                time.sleep(0.05)  # the slower machine
+
+        slower = threading.Thread(target=lag_behind)
+        slower.start()
+        for round in range(rounds + 2):
+            ann.publish(round, [b"a"])
+            taken += ann.collect(round, deadline_s=LONG_S, max_lag=2)
+        slower.join()
+        assert [parcel.round for parcel in taken] == sorted([*range(rounds)] * 6)
+        assert ann.num_late() == {}
+        party.close()
+        net.close()
 
     def test_at_free_pace_who_is_always_too_far_behind_is_given_up(self, stage):
         stage.party.options |= {"max_lag": 0, "heartbeat_s": 0.05, "fresh_s": 60.0}
