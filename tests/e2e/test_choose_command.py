@@ -39,7 +39,10 @@ def test_a_better_run_takes_the_place_of_the_reference(runs: Place) -> None:
         "choose", "runs/ruined", "runs/calm", "--node", "large", "--num-prompts", "200", "--json", "choice.json"
     )
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "take runs/calm (node large): better, and on no split worse by 2 points"
+    assert (
+        ended.stdout.splitlines()[-1]
+        == "take runs/calm (node large): it did better, and is with 95 % confidence nowhere worse by 2 points"
+    )
     assert "no worse" in ended.stdout
     reference, other = json.loads((runs.path / "choice.json").read_text(encoding="utf-8"))
     assert (reference["taken"], other["taken"], other["no_worse"]) == (False, True, True)
@@ -56,7 +59,7 @@ def test_a_worse_run_does_not(runs: Place) -> None:
     assert ended.code == 0, ended.stderr
     assert "may be worse" in ended.stdout
     last = ended.stdout.splitlines()[-1]
-    assert last == "take runs/calm (node small): none of the others is better and shown to be no worse"
+    assert last == "take runs/calm (node small): no other did better and is shown to be no worse"
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_runs_of_other_settings_are_not_mixed_in(story: Story, place_in: Callabl
     ended = place.motet("study", "study.toml", "--set", "run.rounds=3")
     assert ended.code == 2
     assert "run.rounds: 2 there, 3 here" in ended.error
-    assert "use another study.name, or delete runs/s" in ended.error
+    assert "delete that folder to train it anew, or use another study.name" in ended.error
     assert summaries(story.folder) == story.ended_at
 
 
@@ -194,6 +194,28 @@ def test_a_run_that_fails_costs_no_other(study: Place) -> None:
     page = (study.path / "runs/s/study.md").read_text(encoding="utf-8")
     assert "1 of the runs of the study is not finished" in page
     assert "| small | f_tis | " in page
+
+
+@pytest.mark.slow
+def test_what_failed_is_mended_and_tried_again(study: Place) -> None:
+    """The run that failed has settings of its own in its place, and nothing else; nothing has to be deleted."""
+    file, broken = study.path / "study.toml", STUDY_FILE.replace("[arm.f_tis]", BROKEN_ARM + "[arm.f_tis]")
+    file.write_text(broken, encoding="utf-8")
+    (study.path / "odd.py").write_text(BROKEN_METHOD, encoding="utf-8")
+    assert study.motet("study", "study.toml", "--arm", "odd").code == 4
+    assert not (study.path / "runs/s/study.md").exists(), "no run is finished"
+    file.write_text(broken.replace('weights = "odd.py:broken"', "cap = 3.0"), encoding="utf-8")
+    ended = study.motet("study", "study.toml", "--arm", "odd")
+    assert ended.code == 0, ended.stderr
+    assert (study.path / "runs/s/study.md").exists()
+
+
+@pytest.mark.slow
+def test_a_replay_waits_for_its_run(study: Place) -> None:
+    (study.path / "study.toml").write_text(STUDY_FILE + AFTERWARDS, encoding="utf-8")
+    ended = study.motet("study", "study.toml", "--arm", "again")
+    assert ended.code == 0
+    assert "2 replays wait for the runs that they learn from" in ended.stderr
 
 
 @pytest.mark.slow

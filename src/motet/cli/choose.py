@@ -56,7 +56,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--margin", type=_points, default=2.0, metavar="POINTS", help="how much worse still counts as no worse [2]"
     )
-    parser.add_argument("--num-prompts", type=at_least_one, default=2048, metavar="N", help="prompts a split [2048]")
+    parser.add_argument(
+        "--num-prompts", type=at_least_one, default=2048, metavar="N", help="prompts a split; few prove nothing [2048]"
+    )
     parser.add_argument("--greedy", action="store_true", help="likeliest tokens instead of sampled ones")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
     add_json(parser)
@@ -72,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
     first = contenders[0].run_file
     task = load_task(**first.task.model_dump(), for_training=False)
+    if not any(task.num_prompts(split) for split in _SPLITS):
+        raise UsageError(f"task {task.name!r} has no held-out prompts to compare models on", code="E-CLI-02")
     temperature = 0.0 if args.greedy else first.evaluation.temperature
     with working("measuring"):
         answers = [
@@ -173,10 +177,7 @@ def _table(contenders: Sequence[Contender], answers: Sequence[Mapping[Split, Eva
         cells = []
         for split, one in by_split.items():
             cells.append(f"{100 * one.accuracy.value:.1f}")
-            difference = choice.differences[index - 1][split] if index else None
-            cells.append(
-                "" if difference is None else f"{100 * difference.value:+.1f} (> {100 * difference.bound:+.1f})"
-            )
+            cells.append(_words(choice.differences[index - 1][split]) if index else "")
         words = "reference" if not index else "no worse" if choice.is_safe[index - 1] else "may be worse"
         table.add_row(contender.label, *cells, words)
     return table
@@ -188,9 +189,9 @@ def _words(difference: Difference) -> str:
 
 def _reason(choice: Choice, taken: Contender, margin: float) -> str:
     if choice.taken is None:
-        why = "none of the others is better and shown to be no worse"
+        why = "no other did better and is shown to be no worse"
     else:
-        why = f"better, and on no split worse by {margin:g} points"
+        why = f"it did better, and is with 95 % confidence nowhere worse by {margin:g} points"
     return f"difference: points, and the one-sided 95 % bound\ntake {taken.label} (node {taken.settings.name}): {why}"
 
 

@@ -17,7 +17,6 @@ from motet.cli.console import can_redraw, make_console, working
 from motet.cli.options import add_set, at_least_one, new_file
 from motet.config import Planned, StudyFile, dump_run_file, load_study_file, merged, plan_runs
 from motet.errors import RunFailed, UsageError
-from motet.journal import RunDir
 
 if TYPE_CHECKING:
     from motet.cli.study_view import StudyView
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     study = load_study_file(args.file)
     everything = plan_runs(study, source=args.file, overrides=args.set)
     chosen = _chosen(everything, args)
-    from motet.study.rows import is_finished
+    from motet.study.rows import is_finished, run_dir_of
 
     left = [planned for planned in chosen if not is_finished(planned)]
     if args.dry_run:
@@ -58,12 +57,15 @@ def run(args: argparse.Namespace) -> int:
             print(f"{planned.label}{'' if planned in left else '  finished'}")
         print(f"{len(left)} of {len(chosen)} runs to do", file=sys.stderr)
         return 0
-    _refuse_other_settings(study, left)
+    _refuse_other_settings(left)
     live = [planned for planned in left if planned.archive is None]
     failed = _train(args, study, live, num_finished=len(chosen) - len(left))
-    replays = [planned for planned in left if planned.archive is not None and RunDir(planned.archive).summary.is_file()]
+    sources = {run_dir_of(planned).path for planned in everything if planned.archive is None and is_finished(planned)}
+    replays = [planned for planned in left if planned.archive in sources]
     failed += _train(args, study, replays, num_finished=sum(map(is_finished, chosen)))
-    if len(failed) < len(chosen):
+    if waiting := len(left) - len(live) - len(replays):
+        print(f"{waiting} replays wait for the runs that they learn from", file=sys.stderr)
+    if any(map(is_finished, everything)):
         _write(args, study, everything)
     if failed:
         reasons = "; ".join(f"{job.name}: {job.last_words()} ({job.log})" for job in failed[:_MOST_NAMED])
@@ -97,15 +99,15 @@ def _chosen(everything: Sequence[Planned], args: argparse.Namespace) -> list[Pla
     return chosen
 
 
-def _refuse_other_settings(study: StudyFile, left: Sequence[Planned]) -> None:
-    """Before hours of work: what lies where a run belongs must be that run."""
-    from motet.study.rows import other_settings, run_dir_of
+def _refuse_other_settings(left: Sequence[Planned]) -> None:
+    """Before hours of work: what lies where a run belongs must be that run, unless it never came to a checkpoint."""
+    from motet.study.rows import has_begun, other_settings, run_dir_of
 
     for planned in left:
-        if differences := other_settings(planned):
+        if has_begun(planned) and (differences := other_settings(planned)):
             raise UsageError(
-                f"{run_dir_of(planned).path} holds a run of other settings ({'; '.join(differences[:3])}); use another "
-                f"study.name, or delete {study.folder}",
+                f"{run_dir_of(planned).path} holds a run of other settings ({'; '.join(differences[:3])}); delete that "
+                f"folder to train it anew, or use another study.name",
                 code="E-STUDY-04",
             )
 
@@ -137,9 +139,13 @@ def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], 
 
 def _verb(planned: Planned, file: Path) -> list[str]:
     """The command of a run, after `motet`."""
+    from motet.study.rows import has_begun, is_outdated, other_settings
+
+    is_other = is_outdated(planned) or (other_settings(planned) and not has_begun(planned))
+    anew = ["--clean"] if is_other else []
     if planned.archive is None:
-        return ["swarm", str(file)]
-    return ["replay", str(planned.archive), "--file", str(file), "--name", planned.run.run.name]
+        return ["swarm", str(file), *anew]
+    return ["replay", str(planned.archive), "--file", str(file), "--name", planned.run.run.name, *anew]
 
 
 def _watch(workers: Workers, view: StudyView) -> None:
@@ -167,7 +173,7 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
         from motet.study import Table, read_rows, render_page, rows_to_json
         from motet.study.choices import chosen_rows
         from motet.study.curves import curves_of
-        from motet.study.page import Circumstances
+        from motet.study.page import Circumstances, run_of
         from motet.study.rows import dotted, is_finished
 
         finished = [planned for planned in everything if is_finished(planned)]
@@ -192,7 +198,7 @@ def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Plan
             command=_command(args),
             machine=f"{os.cpu_count()} processors ({platform.machine()}), Python {platform.python_version()}",
             date=datetime.now(UTC).strftime("%d %B %Y"),
-            seconds=sum({(row.pair, row.arm, row.seed): row.seconds for row in rows}.values()),
+            seconds=sum({run_of(study, row): row.seconds for row in trained}.values()),
             workers=args.workers,
             missing=len(everything) - len(finished),
         )
@@ -208,7 +214,8 @@ def _own_settings(study: StudyFile, planned: Planned) -> dict[str, Any]:
     if planned.archive is None:
         return merged(of_pair, study.arm[planned.arm].settings)
     replay = study.replay[planned.arm]
-    return merged(of_pair, study.arm[replay.of].settings, replay.settings)
+    live = merged(of_pair, study.arm[replay.of].settings)
+    return merged({section: its for section, its in live.items() if section != "swarm"}, replay.settings)
 
 
 def _command(args: argparse.Namespace) -> str:

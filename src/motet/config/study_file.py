@@ -82,6 +82,8 @@ class ReplaySettings(Section):
     """The arm whose stored groups are learned from."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Sections of a run file, over those of that arm."""
+    pairs: tuple[str, ...] = ()
+    """Pairs that are replayed. Without it: all that have the arm."""
 
 
 class ChoiceSettings(Section):
@@ -140,27 +142,40 @@ def load_study_file(path: Path) -> StudyFile:
 
 
 def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
-    arms: list[tuple[Loc, Sequence[str]]] = [(("study", "baseline"), (study.study.baseline,))]
-    arms += [(("pair", name, "arms"), pair.arms) for name, pair in study.pair.items()]
-    arms += [(("replay", name, "of"), (replay.of,)) for name, replay in study.replay.items()]
-    arms += [(("choice", name, "reference"), (choice.reference,)) for name, choice in study.choice.items()]
-    arms += [(("choice", name, "of"), choice.of) for name, choice in study.choice.items()]
-    for loc, named in arms:
-        for arm in _not_in(named, study.arm):
-            yield loc, f'there is no arm "{arm}"; arms are {", ".join(study.arm)}'
-    for name, its in study.arm.items():
-        for pair in _not_in(its.pairs, study.pair):
-            yield ("arm", name, "pairs"), f'there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
+    yield from _unknown_names(study)
     for kind, there in (("replay", study.replay), ("choice", study.choice)):
         for name in there:
             if name in study.arm or (kind == "choice" and name in study.replay):
                 yield (kind, name), "an arm or a replay has this name too; they stand in one table"
+    for name, choice in study.choice.items():
+        if len({choice.reference, *choice.of}) < 1 + len(choice.of):
+            yield ("choice", name, "of"), "an arm stands in it twice, or is the reference itself"
+    for name, replay in study.replay.items():
+        if "swarm" in replay.settings:
+            yield ("replay", name, "settings", "swarm"), "a replay meets nobody; leave it out"
     tables: list[tuple[Loc, dict[str, Any]]] = [(("settings",), study.settings)]
     tables += [(("pair", name, "settings"), pair.settings) for name, pair in study.pair.items()]
     tables += [(("arm", name, "settings"), arm.settings) for name, arm in study.arm.items()]
     tables += [(("replay", name, "settings"), replay.settings) for name, replay in study.replay.items()]
     for loc, settings in tables:
         yield from _misplaced(loc, settings)
+
+
+def _unknown_names(study: StudyFile) -> Iterator[tuple[Loc, str]]:
+    """Arms and pairs that are named and are not there."""
+    arms: list[tuple[Loc, Sequence[str]]] = [(("study", "baseline"), (study.study.baseline,))]
+    arms += [(("pair", name, "arms"), pair.arms) for name, pair in study.pair.items()]
+    arms += [(("replay", name, "of"), (replay.of,)) for name, replay in study.replay.items()]
+    arms += [(("choice", name, "reference"), (choice.reference,)) for name, choice in study.choice.items()]
+    arms += [(("choice", name, "of"), choice.of) for name, choice in study.choice.items()]
+    pairs: list[tuple[Loc, Sequence[str]]] = [(("arm", name, "pairs"), arm.pairs) for name, arm in study.arm.items()]
+    pairs += [(("replay", name, "pairs"), replay.pairs) for name, replay in study.replay.items()]
+    for loc, named in arms:
+        for arm in _not_in(named, study.arm):
+            yield loc, f'there is no arm "{arm}"; arms are {", ".join(study.arm)}'
+    for loc, named in pairs:
+        for pair in _not_in(named, study.pair):
+            yield loc, f'there is no pair "{pair}"; pairs are {", ".join(study.pair)}'
 
 
 def _not_in(named: Sequence[str], there: Mapping[str, object]) -> list[str]:

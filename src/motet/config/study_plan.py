@@ -64,7 +64,7 @@ def plan_runs(study: StudyFile, *, source: Path, overrides: Sequence[str] = ()) 
 def _replays(study: StudyFile, live: Planned, source: Path) -> Iterator[Planned]:
     """What is to learn from a run's archives: each of its nodes, for each replay of its arm."""
     for name, replay in study.replay.items():
-        if replay.of != live.arm:
+        if replay.of != live.arm or (replay.pairs and live.pair not in replay.pairs):
             continue
         place = {"dir": str(study.folder / "runs" / live.pair / name / f"seed_{live.seed}")}
         plain = tomllib.loads(dump_run_file(live.run))
@@ -72,12 +72,21 @@ def _replays(study: StudyFile, live: Planned, source: Path) -> Iterator[Planned]
         if not isinstance(asked, RunFile):
             lines = (f"{source}: pair {live.pair}, replay {name}: {mistake.key}: {mistake.what}" for mistake in asked)
             raise UsageError("\n".join(lines), code="E-STUDY-02")
+        mistake = _why_no_replay(asked, live)
+        if mistake is not None:
+            raise UsageError(f"{source}: pair {live.pair}, replay {name}: {mistake}", code="E-STUDY-02")
         for node in asked.node:
-            try:
-                run = replay_settings(asked, node, name=node.name)
-            except UsageError as error:
-                raise UsageError(f"{source}: pair {live.pair}, replay {name}: {error}", code="E-STUDY-02") from None
+            run = replay_settings(asked, node, name=node.name)
             yield Planned(live.pair, name, live.seed, run, Path(live.run.run.dir) / live.run.run.name)
+
+
+def _why_no_replay(asked: RunFile, live: Planned) -> str | None:
+    """What is wrong with the settings of a replay; None if nothing is."""
+    if asked.trains_alone:
+        return 'method.name: the arm trains alone; write settings = { method = { name = "f_tis" } }, or another'
+    if asked.run.rounds > live.run.run.rounds:
+        return f"run.rounds: got {asked.run.rounds}; no more than the arm's own {live.run.run.rounds} are stored"
+    return None
 
 
 def _has(study: StudyFile, pair: str, arm: str) -> bool:

@@ -11,6 +11,8 @@ from motet.tasks import Split
 
 Solved = Mapping[Split, Sequence[float]]
 """For each split, the share of its completions that solve each prompt. All models are asked the same prompts."""
+FEWEST_PROMPTS = 20
+"""Below that an interval of a mean of zeros and ones is too narrow: nothing is shown to be no worse."""
 _TAIL = 0.05
 
 
@@ -48,8 +50,9 @@ def choose(reference: Solved, candidates: Sequence[Solved], *, margin: float) ->
     """The best candidate, or the reference.
 
     A candidate is safe if on every split its one-sided 95 % bound is above -margin (a test of non-inferiority; the
-    bounds are widened for the number of candidates by Bonferroni's correction). Of the safe ones that do better than
-    the reference on the first split the one that does best there is taken. If there is none, it is the reference.
+    bounds are widened for the number of candidates by Bonferroni's correction), and each split has 20 prompts or more.
+    Of the safe ones that do better than the reference on the first split the one that does best there is taken. If
+    there is none, it is the reference.
 
     Args:
         reference: of the model that is kept otherwise, such as the one that trained alone.
@@ -69,7 +72,8 @@ def choose(reference: Solved, candidates: Sequence[Solved], *, margin: float) ->
         raise ValueError("a choice needs a candidate, and a split to compare on")
     z = NormalDist().inv_cdf(1 - _TAIL / len(candidates))
     differences = [_differences(reference, candidate, z) for candidate in candidates]
-    is_safe = [all(one.bound > -margin for one in by_split.values()) for by_split in differences]
+    enough = all(len(shares) >= FEWEST_PROMPTS for shares in reference.values())
+    is_safe = [enough and all(one.bound > -margin for one in by_split.values()) for by_split in differences]
     first = next(iter(reference))
     better = [index for index, safe in enumerate(is_safe) if safe and differences[index][first].value > 0]
     taken = max(better, key=lambda index: differences[index][first].value, default=None)

@@ -13,7 +13,6 @@ __all__ = [
     "Row",
     "Table",
     "Verdict",
-    "chosen_rows",
     "judge",
     "read_rows",
     "render_page",

@@ -12,7 +12,7 @@ from motet.study.rows import Curve, Row
 
 METHOD = "choice"
 Answers = Mapping[tuple[str, str, int, str], Solved]
-"""What decides: (pair, arm, seed, node) to answers on prompts that no row's accuracy was measured on."""
+"""What decides: (pair, arm, seed, node) to answers of a second examination."""
 
 
 def chosen_rows(
@@ -35,7 +35,9 @@ def chosen_rows(
         places = [(row.pair, arm, row.seed, row.node) for arm in (choice.reference, *choice.of)]
         if row.arm != choice.reference or any(place not in by_place or place not in answers for place in places):
             continue
-        reference, *candidates = (answers[place] for place in places)
+        reference, *candidates = (_first_of(answers[place], choice.num_prompts) for place in places)
+        if any(not solved or _sizes(solved) != _sizes(reference) for solved in (reference, *candidates)):
+            continue
         taken = choose(reference, candidates, margin=margin).taken
         kept = by_place[places[0 if taken is None else taken + 1]]
         all_of_them = [by_place[place] for place in places]
@@ -53,3 +55,11 @@ def chosen_rows(
             node_seconds=round(sum(one.node_seconds for one in all_of_them), 3),
             seconds=0.0,
         )
+
+
+def _first_of(solved: Solved, num_prompts: int) -> Solved:
+    return {split: shares[:num_prompts] for split, shares in solved.items()}
+
+
+def _sizes(solved: Solved) -> dict[str, int]:
+    return {split: len(shares) for split, shares in solved.items()}

@@ -95,9 +95,13 @@ def render_page(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def run_of(study: StudyFile, row: Row) -> tuple[str, str, int, str]:
+    """What tells runs apart: all nodes of a pair train in one, but each replays alone."""
+    return row.pair, row.arm, row.seed, row.node if row.arm in study.replay else ""
+
+
 def _head(study: StudyFile, rows: Sequence[Row], now: Circumstances) -> str:
-    runs = {(row.pair, row.arm, row.seed, row.node if row.arm in study.replay else "") for row in rows}
-    runs = {run for run in runs if run[1] not in study.choice}
+    runs = {run_of(study, row) for row in rows if row.arm not in study.choice}
     seeds = sorted({row.seed for row in rows})
     is_are = "is" if now.missing == 1 else "are"
     note = f" **{now.missing} of the runs of the study {is_are} not finished and not in it.**" if now.missing else ""
@@ -131,8 +135,10 @@ def _replays(study: StudyFile, table: Table) -> str:
     rows = []
     for name, replay in study.replay.items():
         for pair, node in table.members(name, replay.of):
-            live, again = (table.mean(pair, arm, node, _gain) for arm in (replay.of, name))
-            if live is not None and again is not None:
+            seeds = [{row.seed: _gain(row) for row in table.cell(pair, arm, node)} for arm in (replay.of, name)]
+            shared = sorted(seeds[0].keys() & seeds[1].keys())
+            if shared:
+                live, again = (Mean.of([gains[seed] for seed in shared]) for gains in seeds)
                 share = f"{100 * again.value / live.value:.0f}" if live.low > 0 else "-"
                 rows.append([pair, node, name, points(live), points(again), share])
     if not rows:
@@ -215,7 +221,7 @@ def _costs(table: Table, pair: str, arms: Sequence[str]) -> Iterator[list[str]]:
         yield [
             node,
             arm,
-            f"{_number(rounds, '.0f')} ({num_reached}/{len(rows)})",
+            f"{_number(rounds, '.0f')} ({num_reached}/{len(rows)})" if any(row.curve.rounds for row in rows) else "-",
             _number(seconds, ".0f"),
             _speed_up(table.to_baseline(pair, node, table.baseline)[1], seconds),
             _number(table.mean(pair, arm, node, lambda row: row.completions), ",.0f"),

@@ -96,8 +96,23 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def is_finished(planned: Planned) -> bool:
-    """True if this very run has been finished."""
-    return run_dir_of(planned).summary.is_file() and _begun(planned) == planned.run
+    """True if this very run has been finished; a replay since the run that it learns from."""
+    summary = run_dir_of(planned).summary
+    return summary.is_file() and not is_outdated(planned) and _begun(planned) == planned.run
+
+
+def is_outdated(planned: Planned) -> bool:
+    """True if this is a replay that was finished before the run was that it learns from."""
+    if planned.archive is None:
+        return False
+    ours, theirs = run_dir_of(planned).summary, RunDir(planned.archive).summary
+    return ours.is_file() and theirs.is_file() and ours.stat().st_mtime_ns < theirs.stat().st_mtime_ns
+
+
+def has_begun(planned: Planned) -> bool:
+    """True if something would be lost with what lies in this run's place: a checkpoint, or a result."""
+    run_dir = run_dir_of(planned)
+    return run_dir.summary.is_file() or run_dir.latest_checkpoint() is not None
 
 
 def other_settings(planned: Planned) -> list[str]:

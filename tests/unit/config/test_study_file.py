@@ -31,6 +31,7 @@ pairs = ["size"]
 seeds = [7]
 """
 
+REPLAY = 'seeds = [7]\n[replay.r]\nof = "tis"\n'
 CHOICE = 'seeds = [7]\n[choice.{}]\nreference = "{}"\nof = ["{}"]'
 
 
@@ -69,9 +70,14 @@ def test_replays_come_last_one_for_each_node(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"pair size, replay again: method\.name = \"on_policy\" learns") as caught:
+    with pytest.raises(UsageError, match=r"pair size, replay again: method\.name: the arm trains alone") as caught:
         plan(tmp_path, text=TEXT + '[replay.again]\nof = "alone"\n')
     assert caught.value.code == "E-STUDY-02"
+
+
+def test_no_more_rounds_are_replayed_than_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"run\.rounds: got 900; no more than the arm's own 200 are stored"):
+        plan(tmp_path, text=TEXT + '[replay.again]\nof = "tis"\nsettings = { run = { rounds = 900 } }\n')
 
 
 def test_the_arm_lies_over_the_pair_and_the_pair_over_all(tmp_path: Path) -> None:

@@ -53,8 +53,9 @@ def test_better_by_chance_is_not_taken():
 
 
 def test_few_prompts_prove_nothing():
-    few = {"test": [0.0, 1.0, 1.0]}
-    assert choose(few, [few], margin=0.02).is_safe == [False]
+    nothing, few, enough = ({"test": [share] * n} for share, n in ((0.0, 19), (1.0, 19), (1.0, 20)))
+    assert choose(nothing, [few], margin=0.02).is_safe == [False]
+    assert choose({"test": [0.0] * 20}, [enough], margin=0.02).is_safe == [True]
 
 
 @pytest.mark.parametrize(

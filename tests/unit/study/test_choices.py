@@ -44,6 +44,14 @@ def test_without_an_arm_or_its_answers_there_is_no_choice(row: Make) -> None:
     assert chosen([row(arm) for arm in ("alone", "f_tis", "tis")], alone=FAIR, f_tis=GOOD) == []
 
 
+def test_answers_to_other_prompts_are_not_compared(row: Make) -> None:
+    rows = [row(arm) for arm in ("alone", "f_tis", "tis")]
+    assert chosen(rows, alone=FAIR, f_tis=GOOD[:900], tis=GOOD) == []
+    few = ChoiceSettings(reference="alone", of=("f_tis", "tis"), num_prompts=900)
+    (kept,) = chosen_rows("k", few, rows, answers(alone=FAIR, f_tis=GOOD[:900], tis=POOR), margin=0.02)
+    assert kept.settings["taken"] == "f_tis"
+
+
 def test_a_choice_has_no_line_in_the_curves(row: Make) -> None:
     rows = [row(arm) for arm in ("alone", "f_tis", "tis")]
     rows += chosen(rows, alone=FAIR, f_tis=GOOD, tis=GOOD)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from motet.config import Planned, RunFile, dump_run_file
 from motet.errors import UsageError
 from motet.study import read_rows, rows_from_json, rows_to_json
-from motet.study.rows import dotted, is_finished, other_settings, run_dir_of
+from motet.study.rows import dotted, has_begun, is_finished, is_outdated, other_settings, run_dir_of
 
 Make = Callable[..., Any]
 
@@ -146,3 +148,27 @@ def test_another_version_and_a_missing_file(tmp_path: Path) -> None:
 
 def test_dotted() -> None:
     assert dotted({"a": {"b": {"c": 1}}, "d": [1]}) == {"a.b.c": 1, "d": [1]}
+
+
+def test_a_replay_is_finished_after_the_run_that_it_learns_from(tmp_path: Path) -> None:
+    live = planned(tmp_path / "live")
+    replay = dataclasses.replace(planned(tmp_path / "replay"), archive=run_dir_of(live).path)
+    for run in (live, replay):
+        write_run(run, splits=("test",), metrics=[])
+    sources, ours = run_dir_of(live).summary, run_dir_of(replay).summary
+    os.utime(sources, (1000, 1000))
+    assert is_finished(replay)
+    os.utime(ours, (999, 999))
+    assert is_outdated(replay)
+    assert not is_finished(replay)
+    assert is_finished(live)
+
+
+def test_a_run_has_begun_with_its_first_checkpoint(tmp_path: Path) -> None:
+    run = planned(tmp_path)
+    write_run(run, splits=("test",), metrics=[])
+    assert has_begun(run)
+    run_dir_of(run).summary.unlink()
+    assert not has_begun(run)
+    (run_dir_of(run).checkpoints_dir / "round_1").mkdir(parents=True)
+    assert has_begun(run)

@@ -29,12 +29,12 @@ ENTRIES: Final = {
         "a study's folder holds runs of other settings",
         "Where a run of the study belongs, there is one that was trained with other settings.",
         "The study file or a --set has changed since then. Runs of different settings are never mixed into one page.",
-        "Restore the settings, choose another study.name, or delete the study's folder. What a run was trained with "
-        "stands in its config.toml.",
+        "Restore the settings, choose another study.name, or delete the folder that the message names. What a run was "
+        "trained with stands in its config.toml.",
     ),
     "E-STUDY-05": Entry(
         "runs of a study stopped before their end",
-        "Some runs failed. The others were done, and the page was written from all that are finished.",
+        "Some runs failed. The others were done, and the page was written from those that are finished, if any.",
         "Memory or disk did not suffice, a process was killed, or the settings of an arm cannot be trained with.",
         "The message has the last words of the first few, and the files with all that they said. Mend it and give the "
         "same command again: finished runs are not repeated.",
