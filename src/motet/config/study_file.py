@@ -58,6 +58,8 @@ class PairSettings(Section):
     """Sections of a run file, for this pair."""
     arms: tuple[str, ...] = ()
     """Arms that this pair is trained under. Without it: all."""
+    is_control: bool = False
+    """Made so that harm must show. The claims are not judged by it; whether anybody leaves worse is."""
 
 
 class ArmSettings(Section):

@@ -172,11 +172,14 @@ def _bytes_suffice(table: Table, margin: float) -> Verdict | None:
 def _lag_does_no_harm(table: Table, margin: float) -> Verdict | None:
     arms = [arm for arm in table.arms if arm.startswith("f_tis_lag")]
     found = [((*name, arm), mean) for arm in arms for name, mean in _against(table, arm, "f_tis")]
-    return _no_worse(
+    verdict = _no_worse(
         f"Free pace costs no more than {_shown(margin)} points against lockstep, at any lag tried, on every node",
         found,
         margin,
     )
+    if verdict is None:
+        return None
+    return Verdict(verdict.claim, verdict.standing, f"pass: {_passed(found, margin)}; {verdict.numbers}")
 
 
 def _half_ends_lower(table: Table, margin: float) -> Verdict | None:
@@ -211,14 +214,19 @@ def _either_beats_both(table: Table, margin: float) -> Verdict | None:
 
 def nobody_leaves_worse(table: Table, arm: str, margin: float) -> Verdict | None:
     """Whether, under an arm, every node ends no worse than alone, in distribution and out of it."""
-    found = [
-        ((*name, split), mean)
-        for split in ("test", "ood")
-        for name, mean in _against(table, arm, table.baseline, accuracy(split))
-    ]
-    return _no_worse(
-        f"{arm}: nobody leaves worse by {_shown(margin)} points, in distribution and out of it", found, margin
+    by_split = {
+        words: [((*name, split), mean) for name, mean in _against(table, arm, table.baseline, accuracy(split))]
+        for split, words in (("test", "held-out"), ("ood", "OOD"))
+    }
+    verdict = _no_worse(
+        f"{arm}: nobody leaves worse by {_shown(margin)} points, in distribution and out of it",
+        [*by_split["held-out"], *by_split["OOD"]],
+        margin,
     )
+    if verdict is None:
+        return None
+    passed = ", ".join(f"{words} {_passed(found, margin)}" for words, found in by_split.items() if found)
+    return Verdict(verdict.claim, verdict.standing, f"pass: {passed}; {verdict.numbers}")
 
 
 CLAIMS: Final[Sequence[Claim]] = (
@@ -332,9 +340,13 @@ def _no_worse(claim: str, found: Found, margin: float) -> Verdict | None:
         return None
     least = min(found, key=lambda entry: (entry[1].lower_bound, entry[1].value))
     bound = f", one-sided bound {100 * least[1].lower_bound:+.1f}" if math.isfinite(least[1].lower_bound) else ""
+    return Verdict(verdict.claim, verdict.standing, f"least sure: {_listed([least])}{bound}")
+
+
+def _passed(found: Found, margin: float) -> str:
+    """How many of the differences pass the test of non-inferiority."""
     num_passed = sum(mean.is_no_worse(margin) and mean.n >= FEWEST_SEEDS for _, mean in found)
-    numbers = f"least sure: {_listed([least])}{bound}; {num_passed} of {len(found)} pass"
-    return Verdict(verdict.claim, verdict.standing, numbers)
+    return f"{num_passed} of {len(found)}"
 
 
 # --- in words --------------------------------------------------------------------------------------------------------

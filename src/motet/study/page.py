@@ -83,7 +83,7 @@ def render_page(
     margin = study.study.margin_points / 100
     parts = [
         _head(study, rows, now),
-        _verdicts("Claims", _CLAIMS_NOTE, judge(table, margin=margin)),
+        _verdicts("Claims", _CLAIMS_NOTE + _controls(study), judge(_without_controls(study, table), margin=margin)),
         _verdicts("Does anybody leave worse?", _LEAVERS_NOTE, _leavers(table, margin)),
         _replays(study, table),
         "## Arms",
@@ -93,6 +93,16 @@ def render_page(
         title = study.pair[pair].title
         parts += [f"## {pair}: {title}" if title else f"## {pair}", *_pair(table, pair, pictures.get(pair, ()))]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _controls(study: StudyFile) -> str:
+    """Which pairs the claims are not judged by."""
+    names = [f"`{name}`" for name, pair in study.pair.items() if pair.is_control]
+    return f" Not judged by {' and '.join(names)}, made so that harm must show." if names else ""
+
+
+def _without_controls(study: StudyFile, table: Table) -> Table:
+    return Table([row for row in table.rows if not study.pair[row.pair].is_control], baseline=table.baseline)
 
 
 def run_of(study: StudyFile, row: Row) -> tuple[str, str, int, str]:

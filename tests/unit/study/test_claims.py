@@ -239,7 +239,8 @@ def test_the_bound_that_decides_is_shown(rows: Make, table: Callable[..., Table]
     found = nobody_leaves_worse(made, "own", 0.015)
     assert found is not None  # se .01 / sqrt 3 = .00577, times 2.920 = .0169: below the margin
     assert found.numbers == (
-        "least sure: size/small/test +0.0 (-2.5 to +2.5); 3 seeds, one-sided bound -1.7; 1 of 2 pass"
+        "pass: held-out 0 of 1, OOD 1 of 1; least sure: size/small/test +0.0 (-2.5 to +2.5); 3 seeds, one-sided bound "
+        "-1.7"
     )
     assert "1.5 points" in found.claim
     assert found.standing == OPEN

@@ -59,6 +59,17 @@ def test_costs(rows: Make) -> None:
     assert "| 25 | 0/2 |" in page_of(rows)
 
 
+def test_controls_are_left_out_of_the_claims_and_told(rows: Make) -> None:
+    made = [*rows("alone", [0.5, 0.5, 0.5]), *rows("f_tis", [0.2, 0.2, 0.2])]
+    plain, harm = study(), study()
+    harm.pair["size"] = harm.pair["size"].model_copy(update={"is_control": True})
+    claim = "F-TIS ends like training alone"
+    assert claim in render_page(plain, made, NOW, {})
+    page = render_page(harm, made, NOW, {})
+    assert claim not in page
+    assert "f_tis: nobody leaves worse" in page
+
+
 def test_pictures_and_what_is_missing(rows: Make) -> None:
     page = page_of(rows, MISSING, margin_points=1.5)
     assert "](images/a.png)\n\n![curves of size](images/b.png)" in page
