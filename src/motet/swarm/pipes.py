@@ -45,6 +45,7 @@ class _Leave(msgspec.Struct, tag="leave", array_like=True, frozen=True):
     """The one request without an answer; it also ends a `collect` that is waiting."""
 
 
+_LEAVING_S = 5.0
 _T = TypeVar("_T")
 _Request = _Peers | _Publish | _WaitingFor | _Collect | _NumLate | _Leave
 
@@ -114,11 +115,18 @@ class PipeExchange:
         return []
 
     def close(self) -> None:
-        """Leave: nobody waits for this node any more, and a `collect` of its own returns. Harmless when repeated."""
-        if self._is_live:
-            self._is_live = False
-            with suppress(OSError):
-                self._send(_Leave())
+        """Leave: nobody waits for this node any more, and a `collect` of its own returns. Harmless when repeated.
+
+        Returns when the hub has taken note, which it shows by closing its end, or when it does not do so in time.
+        """
+        if not self._is_live:
+            return
+        self._is_live = False
+        with suppress(EOFError, OSError):
+            self._send(_Leave())
+            with self._one_call:
+                while self._connection.poll(_LEAVING_S):
+                    self._connection.recv_bytes()  # the answer to a call that was broken off
 
     def _ask(self, request: _Request, answer: msgspec.msgpack.Decoder[_T]) -> _T | None:
         """The answer; None once this node has left."""
