@@ -114,7 +114,8 @@ def _head(study: StudyFile, rows: Sequence[Row], now: Circumstances) -> str:
     runs = {run_of(study, row) for row in rows if row.arm not in study.choice}
     seeds = sorted({row.seed for row in rows})
     is_are = "is" if now.missing == 1 else "are"
-    note = f" **{now.missing} of the runs of the study {is_are} not finished and not in it.**" if now.missing else ""
+    left_out = f" **{now.missing} of the runs of the study {is_are} not finished and not in it.**"
+    note = f"{left_out} What earlier calls for other slices have finished is." if now.missing else ""
     return (
         f"# Study: {study.study.name}\n\n"
         "This page is written by the command below from its results; nothing in it is edited by hand.\n\n"
