@@ -6,6 +6,7 @@ Nothing here imports torch before a test asks for a model, so that the light sui
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 os.environ["OMP_NUM_THREADS"] = "1"  # what torch and every child process take their number of threads from
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts its background jobs so, and every command that a test interrupts would ignore that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("motet", deadline=None, derandomize=True)
 settings.load_profile("motet")
