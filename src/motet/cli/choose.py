@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             )
             for contender in contenders
         ]
-    solved = [{split: list(one.solved_shares) for split, one in by_split.items()} for by_split in answers]
+    solved = [{split: one.solved_shares for split, one in by_split.items()} for by_split in answers]
     choice = choose(solved[0], solved[1:], margin=args.margin / 100)
     make_console().print(_table(contenders, answers, choice))
     taken = contenders[0 if choice.taken is None else choice.taken + 1]

@@ -122,11 +122,16 @@ class PipeExchange:
         if not self._is_live:
             return
         self._is_live = False
-        with suppress(EOFError, OSError):
+        with suppress(OSError):
             self._send(_Leave())
-            with self._one_call:
+        if not self._one_call.acquire(timeout=_LEAVING_S):
+            return  # a call of another thread waits for a hub that hangs
+        try:
+            with suppress(EOFError, OSError):
                 while self._connection.poll(_LEAVING_S):
                     self._connection.recv_bytes()  # the answer to a call that was broken off
+        finally:
+            self._one_call.release()
 
     def _ask(self, request: _Request, answer: msgspec.msgpack.Decoder[_T]) -> _T | None:
         """The answer; None once this node has left."""

@@ -49,6 +49,19 @@ def test_leaving_is_over_when_the_hub_has_taken_note(ends):
     assert ann.peers() == []
 
 
+def test_a_hub_that_hangs_in_a_call_keeps_nobody(monkeypatch):
+    monkeypatch.setattr(pipes, "_LEAVING_S", 0.05)
+    ours, theirs = Pipe()  # nobody answers
+    ann = PipeExchange("ann", theirs)
+    asking = threading.Thread(target=ann.peers)
+    asking.start()
+    assert ours.recv_bytes(), "the question has come"
+    ann.close()
+    assert asking.is_alive()
+    ours.close()
+    asking.join(60)
+
+
 def test_a_hub_that_hangs_keeps_nobody(ends, monkeypatch):
     monkeypatch.setattr(pipes, "_LEAVING_S", 0.05)
     ann, _ = ends
