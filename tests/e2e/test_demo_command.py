@@ -110,7 +110,7 @@ def test_a_pipe_that_knows_ascii_only(demo: tuple[Place, Ended]) -> None:
 
 def test_interrupted_it_leaves_no_process_and_goes_on(place: Place, demo: tuple[Place, Ended]) -> None:
     with place.start("demo", *SMALL, "--dir", "d", "--json", "numbers.json", "--workers", "1") as running:
-        running.read_until("arm=alone round=0/2 node=small")
+        running.read_until("arm=alone round=")  # how far it is by then is chance; two arms are still to come
         running.send(signal.SIGINT)
         ended = running.end()
     assert ended.code == 130

@@ -223,7 +223,11 @@ def test_replays_and_choices_follow(study: Place) -> None:
     (study.path / "study.toml").write_text(STUDY_FILE + AFTERWARDS, encoding="utf-8")
     ended = study.motet("study", "study.toml")
     assert ended.code == 0, ended.stderr
-    assert "run=size/again/3/large state=finished done=4/4" in ended.stderr
+    assert "run=size/alone/3 state=running done=0/4" in ended.stderr
+    assert {f"run=size/again/3/{node} state=finished" for node in ("small", "large")} <= {
+        " ".join(line.split()[1:3]) for line in ended.stderr.splitlines()
+    }
+    assert ended.stderr.splitlines()[-1].endswith(" state=finished done=4/4")
     rows = json.loads((study.path / "runs/s/study.json").read_text(encoding="utf-8"))["rows"]
     by_arm = {(row["arm"], row["node"]): row for row in rows}
     assert len(by_arm) == 8

@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _refuse_other_settings(left)
     live = [planned for planned in left if planned.archive is None]
-    failed = _train(args, study, live, num_finished=len(chosen) - len(left))
+    failed = _train(args, study, live, num_finished=len(chosen) - len(left), num_runs=len(chosen))
     sources = {run_dir_of(planned).path for planned in everything if planned.archive is None and is_finished(planned)}
     replays = [planned for planned in left if planned.archive in sources]
-    failed += _train(args, study, replays, num_finished=sum(map(is_finished, chosen)))
+    failed += _train(args, study, replays, num_finished=sum(map(is_finished, chosen)), num_runs=len(chosen))
     if waiting := len(left) - len(live) - len(replays):
         print(f"{waiting} replays wait for the runs that they learn from", file=sys.stderr)
     if any(map(is_finished, everything)):
@@ -112,7 +112,9 @@ def _refuse_other_settings(left: Sequence[Planned]) -> None:
             )
 
 
-def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int) -> list[Job]:
+def _train(
+    args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int, num_runs: int
+) -> list[Job]:
     """Do the runs that are left; returns those that failed."""
     if not left:
         return []
@@ -128,7 +130,7 @@ def _train(args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], 
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(dump_run_file(planned.run), encoding="utf-8")
         jobs.append(Job(planned.label, _verb(planned, file), study.folder / "logs" / f"{place}.log"))
-    view = StudyView(left, jobs, num_finished=num_finished)
+    view = StudyView(left, jobs, num_finished=num_finished, num_runs=num_runs)
     with Workers(jobs, at_once=args.workers, keep_going=True) as workers:
         try:
             _watch(workers, view)

@@ -23,11 +23,13 @@ class StudyView:
         planned: the runs.
         jobs: their processes, in the same order.
         num_finished: runs that were finished before.
+        num_runs: all that were asked for.
     """
 
-    def __init__(self, planned: Sequence[Planned], jobs: Sequence[Job], *, num_finished: int) -> None:
+    def __init__(self, planned: Sequence[Planned], jobs: Sequence[Job], *, num_finished: int, num_runs: int) -> None:
         self._runs = list(zip(planned, jobs, strict=True))
         self._num_finished = num_finished
+        self._num_runs = num_runs
         self._began = time.monotonic()
         self._told: set[str] = set()
 
@@ -60,15 +62,14 @@ class StudyView:
 
     def _count(self) -> str:
         done = sum(job.finished for _, job in self._runs)
-        return f" done={self._num_finished + done}/{self._num_finished + len(self._runs)}"
+        return f" done={self._num_finished + done}/{self._num_runs}"
 
     def _headline(self) -> str:
         done = sum(job.finished for _, job in self._runs)
-        total = self._num_finished + len(self._runs)
         passed = time.monotonic() - self._began
         to_do = sum(not (job.finished or job.failed) for _, job in self._runs)
         left = f", about {clock(passed / done * to_do)} left" if done else ""
-        return f"{self._num_finished + done} of {total} runs   {clock(passed)}{left}"
+        return f"{self._num_finished + done} of {self._num_runs} runs   {clock(passed)}{left}"
 
 
 def _rounds_done(run_dir: RunDir) -> int:
