@@ -17,7 +17,7 @@ def replay_settings(
     """A run file under which `node` learns as it would in `source`, from what was stored.
 
     How groups travel, who the others are and how much of a step one of them may have (there is nothing of the node's
-    own to weigh it against) is left out; overrides may bring settings back.
+    own to weigh it against, by amount or by gradient) is left out; overrides may bring settings back.
 
     Args:
         source: the run that sampled, or whose task, method and schedule are wanted.
@@ -52,6 +52,12 @@ def check_replayable(run: RunFile) -> None:
         raise UsageError(
             f'swarm.transport = "{run.swarm.transport}", swarm.pace = "{run.swarm.pace}": a replay has one process '
             'and nobody to wait for; leave them out ("memory", "lockstep")',
+            code="E-REPLAY-05",
+        )
+    if run.admission.max_influence == "by_gradient":
+        raise UsageError(
+            'admission.max_influence = "by_gradient" compares with gradients of the node\'s own fresh completions, '
+            "and a replay has none; leave it out",
             code="E-REPLAY-05",
         )
     if len(run.node) != 1:

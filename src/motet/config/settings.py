@@ -239,9 +239,10 @@ class AdmissionSettings(Section):
     """Strikes (hostile or broken groups, weighed by kind) after which a peer is quarantined."""
     quarantine_rounds: PositiveInt = 20
     """Rounds for which nothing is learned from a quarantined peer; doubled each further time."""
-    max_influence: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_influence: Annotated[float, Field(gt=0, le=1)] | Literal["by_gradient"] | None = None
     """Largest share of a step's summed |advantage x weight| that one peer may have; more is scaled down to it.
-    Without it: 0.5 where strangers can be invited (swarm.authority), else no limit."""
+    by_gradient: as far as its gradient is shown to point where the node's own does. Without it: 0.5 where strangers
+    can be invited (swarm.authority), else no limit."""
 
 
 class EvaluationSettings(Section):
@@ -358,7 +359,7 @@ class RunFile(Section):
         return _EMBEDDED_PORTS[crc32(self.run.name.encode()) % len(_EMBEDDED_PORTS)]
 
     @property
-    def resolved_max_influence(self) -> float | None:
+    def resolved_max_influence(self) -> float | Literal["by_gradient"] | None:
         """`admission.max_influence`, or what holds without it."""
         if self.admission.max_influence is not None:
             return self.admission.max_influence

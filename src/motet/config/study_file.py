@@ -41,6 +41,8 @@ class StudySettings(Section):
     """Folder that holds studies; relative to the current folder."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
     """Seeds of each combination: prompts and sampling. Initial weights and held-out prompts are the same for all."""
+    fresh_seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Seeds of arms that pick nothing: what others have picked is confirmed by these alone, in a table of its own."""
     baseline: str = "alone"
     """The arm that all others are compared with, paired by seed."""
     margin_points: PositiveFloat = 2.0

@@ -59,7 +59,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "external/influence_scale",
         "ratio",
-        "by what the peer over admission.max_influence was scaled down (the most, if several)",
+        "what admission.max_influence leaves of a peer's part: all, or less (the least, if several)",
         "1",
     ),
     Metric("group/zero_variance_share", "share", "groups whose rewards are all equal: they teach nothing", "below 0.8"),

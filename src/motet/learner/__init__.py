@@ -8,9 +8,11 @@ from motet.learner.checkpoint import load_learner, load_weights, save_learner
 from motet.learner.learner import Learner, StepReport
 from motet.learner.method import Method
 from motet.learner.optimizer import OptimizerOptions
+from motet.learner.trust import GradientTrust
 
 __all__ = [
     "Batch",
+    "GradientTrust",
     "Learner",
     "Method",
     "OptimizerOptions",

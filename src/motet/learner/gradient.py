@@ -33,7 +33,9 @@ class Judged:
     num_clipped: int = 0
 
 
-def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Method, *, scale: float = 1.0) -> Judged:
+def backward_rows(
+    policy: Policy, batch: Batch, rows: torch.Tensor, method: Method, *, denominator: int, scale: float = 1.0
+) -> Judged:
     """Judge external rows by the filter and add the gradient of what it keeps to the policy's parameters.
 
     There is one step to a batch, so logp_old is logp_theta: its very numbers, not those of an earlier pass that bf16
@@ -41,9 +43,10 @@ def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Meth
 
     Args:
         policy: the model.
-        batch: the whole batch; its size is the loss's denominator.
+        batch: the whole batch.
         rows: row numbers of the micro-batch, rows of one prompt together.
         method: the loss.
+        denominator: completions that the loss is a mean over, those without a gradient included.
         scale: what the gradient is multiplied by.
     """
     device = policy.device
@@ -75,7 +78,7 @@ def backward_rows(policy: Policy, batch: Batch, rows: torch.Tensor, method: Meth
                 kl_limit_nats=method.kl_limit_nats,
                 kl_estimator=method.kl_estimator,
                 kl_reduction=method.kl_reduction,
-                denominator=len(batch),
+                denominator=denominator,
             )
             judged.reason_n[part] = result.reason_B
             judged.loss += float(result.loss.detach())

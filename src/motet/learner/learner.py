@@ -18,6 +18,7 @@ from motet.learner.influence import Influence, measure_influence
 from motet.learner.layout import micro_batches, rows_by_prompt
 from motet.learner.method import Method
 from motet.learner.optimizer import MasterOptimizer, OptimizerOptions
+from motet.learner.trust import Gradient, GradientTrust
 from motet.models import Policy
 from motet.records import Group
 
@@ -55,6 +56,19 @@ class StepReport:
     uses: Mapping[str, PeerUse] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Judged:
+    """What is known of each row of a batch so far.
+
+    Attributes:
+        logp_old_BT: log-probs under the policy when the batch began; NaN where a row did not go forward.
+        reason_B: `DropReason` of each.
+    """
+
+    logp_old_BT: torch.Tensor
+    reason_B: torch.Tensor
+
+
 class Counters(TypedDict):
     """What a learner counts, for a checkpoint."""
 
@@ -63,6 +77,7 @@ class Counters(TypedDict):
     skipped_in_a_row: int
     loss_scale: NotRequired[int]
     steps_at_loss_scale: NotRequired[int]
+    trust: NotRequired[dict[str, list[float]]]
 
 
 class Learner:
@@ -78,6 +93,8 @@ class Learner:
         max_batch_tokens: tokens of a micro-batch; bounds memory, changes no result.
         max_influence: largest share of a step that one peer may have (`motet.core.influence.scales_within`); None: no
             limit. A step in which it binds is computed twice: what everybody weighs is known after the first time.
+        trust: learn from each peer as far as its gradient agrees with the node's own; then the loss is a mean over the
+            node's own completions. None: from all alike.
     """
 
     def __init__(
@@ -91,6 +108,7 @@ class Learner:
         precision: Literal["fp32", "bf16", "fp16"] = "fp32",
         max_batch_tokens: int = 4096,
         max_influence: float | None = None,
+        trust: GradientTrust | None = None,
     ) -> None:
         self.policy = policy
         self.method = method
@@ -101,6 +119,7 @@ class Learner:
         self._joined = joined
         self._max_batch_tokens = max_batch_tokens
         self._max_influence = 1.0 if max_influence is None else max_influence
+        self._trust = trust
         self._rounds = 0
         self._policy_step = 0
         self._skipped_in_a_row = 0
@@ -112,13 +131,14 @@ class Learner:
 
     def counters(self) -> Counters:
         """Plain data for a checkpoint."""
-        return {
+        counters: Counters = {
             "rounds": self._rounds,
             "policy_step": self._policy_step,
             "skipped_in_a_row": self._skipped_in_a_row,
             "loss_scale": self.optimizer.scale.value,
             "steps_at_loss_scale": self.optimizer.scale.steps,
         }
+        return counters if self._trust is None else {**counters, "trust": self._trust.state()}
 
     def restore_counters(self, counters: Counters) -> None:
         """Take over the counters of a checkpoint. Raises KeyError or ValueError if they are not such."""
@@ -128,6 +148,8 @@ class Learner:
         scale = self.optimizer.scale
         scale.value = int(counters.get("loss_scale", scale.value))
         scale.steps = int(counters.get("steps_at_loss_scale", scale.steps))
+        if self._trust is not None:
+            self._trust.restore(counters.get("trust", {}))
 
     def learn(self, own: Sequence[Group], foreign: Sequence[Group]) -> StepReport:
         """Take one optimiser step, or none if nothing is left to learn from.
@@ -151,39 +173,73 @@ class Learner:
             scale_rewards=self.method.scale_rewards,
             mask_truncated=self.method.truncated == "mask",
         )
-        logp_old_BT = torch.full_like(batch.logp_gen_BT, torch.nan)
-        reason_B = _dropped_unseen(batch, self.method)
-        learned_B = (reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
-        metrics = self._gradient(batch, learned_B, logp_old_BT, reason_B, self.method)
-        learned_B &= reason_B == int(DropReason.KEPT)
-        influence = measure_influence(batch, logp_old_BT, reason_B, self.method, limit=self._max_influence)
-        if influence.binds:
-            self.optimizer.forget_gradients()
-            scaled = influence.scaled(batch)
-            learned_B &= scaled.advantage_B != 0
-            judged = dataclasses.replace(self.method, rule="off")  # by the advantages before they were scaled
-            metrics = self._gradient(scaled, learned_B, logp_old_BT, reason_B, judged)
+        judged = _Judged(torch.full_like(batch.logp_gen_BT, torch.nan), _dropped_unseen(batch, self.method))
+        learned_B = (judged.reason_B == int(DropReason.KEPT)) & (batch.advantage_B != 0)
+        if self._trust is None:
+            influence, metrics = self._gradient(batch, learned_B, judged)
+        else:
+            influence, metrics = self._trusted_gradient(batch, learned_B, judged, self._trust)
+        learned_B &= (judged.reason_B == int(DropReason.KEPT)) & (influence.scaled(batch).advantage_B != 0)
         metrics |= {"samples/backward": float(learned_B.sum()), "optim/skipped": 1.0}
         if bool(learned_B.any()):
             metrics |= self._step(number)
+        self.optimizer.forget_gradients()
         metrics |= _batch_metrics(batch)
         metrics |= loss_diagnostics(
-            logp_old_BT,
+            judged.logp_old_BT,
             batch.logp_gen_BT,
             batch.mask_BT,
             batch.advantage_B,
             batch.is_external_B,
-            reason_B,
+            judged.reason_B,
             batch.group_B,
             weights=self.method.weights,
             cap=self.method.cap,
             level=self.method.level,
         )
         metrics |= influence.metrics()
-        return StepReport(metrics=metrics, uses=_uses(batch, reason_B, influence))
+        return StepReport(metrics=metrics, uses=_uses(batch, judged.reason_B, influence))
 
-    def _gradient(
-        self, batch: Batch, rows_B: torch.Tensor, logp_old_BT: torch.Tensor, reason_B: torch.Tensor, method: Method
+    def _gradient(self, batch: Batch, rows_B: torch.Tensor, judged: _Judged) -> tuple[Influence, dict[str, float]]:
+        """The gradient of `rows_B`, with nobody beyond the limit of influence; who has how much of it, and metrics."""
+        metrics = self._add_up(batch, rows_B, judged, self.method, denominator=len(batch))
+        influence = self._influence(batch, judged)
+        if influence.binds:
+            self.optimizer.forget_gradients()
+            scaled = influence.scaled(batch)
+            rows_B = rows_B & (judged.reason_B == int(DropReason.KEPT)) & (scaled.advantage_B != 0)
+            method = dataclasses.replace(self.method, rule="off")  # by the advantages before they were scaled
+            metrics = self._add_up(scaled, rows_B, judged, method, denominator=len(batch))
+        return influence, metrics
+
+    def _trusted_gradient(
+        self, batch: Batch, rows_B: torch.Tensor, judged: _Judged, trust: GradientTrust
+    ) -> tuple[Influence, dict[str, float]]:
+        """The same with each peer's part as far as it is trusted. Without a gradient of one's own there is none."""
+        own_B, odd_B = ~batch.is_external_B, batch.group_B % 2 == 1
+        parts = [own_B & ~odd_B, own_B & odd_B]
+        peers = list(dict.fromkeys(p for p, own in zip(batch.peers, own_B.tolist(), strict=True) if not own))
+        parts += [~own_B & torch.tensor([name == peer for name in batch.peers]) for peer in peers]
+        gradients: list[Gradient] = []
+        sums: Counter[str] = Counter()
+        for part_B in parts:
+            found = self._add_up(batch, rows_B & part_B, judged, self.method, denominator=max(1, int(own_B.sum())))
+            share = float(batch.length_B[rows_B & part_B].sum() / batch.length_B[rows_B].sum())
+            sums.update({"loss/value": found["loss/value"], "clip/share": found["clip/share"] * share} if found else {})
+            gradients.append(self.optimizer.take_gradients())
+        first, second, *theirs = gradients
+        rates = self.optimizer.adaptive_rates()
+        total = trust.combine((first, second), dict(zip(peers, theirs, strict=True)), rates)
+        self.optimizer.put_gradients(total)
+        teaches = bool((rows_B & own_B).any())
+        scales = {peer: trust.share(peer) if teaches else 0.0 for peer in peers}
+        return dataclasses.replace(self._influence(batch, judged), scales=scales), dict(sums)
+
+    def _influence(self, batch: Batch, judged: _Judged) -> Influence:
+        return measure_influence(batch, judged.logp_old_BT, judged.reason_B, self.method, limit=self._max_influence)
+
+    def _add_up(
+        self, batch: Batch, rows_B: torch.Tensor, judged: _Judged, method: Method, *, denominator: int
     ) -> dict[str, float]:
         """Add up the gradient over micro-batches of `rows_B`; fills in their logp_old and the filter's reasons."""
         pending_B = batch.is_external_B & (method.rule != "off")
@@ -197,13 +253,14 @@ class Learner:
             enough_tokens=_ENOUGH_TOKENS if self.policy.device.type == "cpu" else None,
         )
         loss, num_clipped, num_tokens = 0.0, 0, 0
+        scale = self.optimizer.scale.value
         for rows in slices:
-            judged = backward_rows(self.policy, batch, rows, method, scale=self.optimizer.scale.value)
+            found = backward_rows(self.policy, batch, rows, method, denominator=denominator, scale=scale)
             self.optimizer.collect_gradients()
-            logp_old_BT[rows] = judged.logp_old_nT.to(logp_old_BT)
-            reason_B[rows] = judged.reason_n.cpu()
-            loss += judged.loss
-            num_clipped += judged.num_clipped
+            judged.logp_old_BT[rows] = found.logp_old_nT.to(judged.logp_old_BT)
+            judged.reason_B[rows] = found.reason_n.cpu()
+            loss += found.loss
+            num_clipped += found.num_clipped
             num_tokens += int(batch.length_B[rows].sum())
         return {"loss/value": loss, "clip/share": num_clipped / num_tokens} if slices else {}
 

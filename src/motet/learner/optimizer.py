@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -123,6 +123,31 @@ class MasterOptimizer:
             else:
                 master.grad.add_(gradient)
             parameter.grad = None
+
+    def take_gradients(self) -> list[torch.Tensor]:
+        """The gradients collected so far, one for each parameter, which are forgotten here; 0 where there is none."""
+        taken = [torch.zeros_like(m) if m.grad is None else m.grad for m in self.masters]
+        self.forget_gradients()
+        return taken
+
+    def put_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Step with these, one for each parameter."""
+        for master, gradient in zip(self.masters, gradients, strict=True):
+            master.grad = gradient
+
+    def adaptive_rates(self) -> list[torch.Tensor]:
+        """What AdamW multiplies each entry of a gradient by, the learning rate aside; 1 before the first step."""
+        _, beta = self.adamw.param_groups[0]["betas"]
+        eps = self.adamw.param_groups[0]["eps"]
+        rates = []
+        for master in self.masters:
+            state = self.adamw.state.get(master)
+            if state:
+                mean_square = state["exp_avg_sq"] / (1 - beta ** float(state["step"]))
+                rates.append(1 / (mean_square.sqrt() + eps))
+            else:
+                rates.append(torch.ones_like(master))
+        return rates
 
     def forget_gradients(self) -> None:
         """Drop the gradients collected so far."""

@@ -11,7 +11,7 @@ from typing import Literal
 from motet.config import NodeSettings, RunFile
 from motet.errors import UsageError
 from motet.generation import Generator, HFGenerator, VLLMGenerator
-from motet.learner import Learner, Method, OptimizerOptions, load_weights
+from motet.learner import GradientTrust, Learner, Method, OptimizerOptions, load_weights
 from motet.models import Policy, PromptStyle, Workload, load_policy
 from motet.models.lora import LoraOptions
 from motet.node.examiner import Examiner
@@ -323,6 +323,7 @@ def _learner(
 ) -> Learner:
     learner = run.learner
     learning_rate = settings.learning_rate or learner.learning_rate
+    limit = run.resolved_max_influence
     return Learner(
         policy,
         method=_method(run),
@@ -339,7 +340,8 @@ def _learner(
         prompt_ids=prompt_ids,
         joined=run.swarm.collaboration == "horizontal",
         max_batch_tokens=learner.max_batch_tokens,
-        max_influence=run.resolved_max_influence,
+        max_influence=None if limit == "by_gradient" else limit,
+        trust=GradientTrust() if limit == "by_gradient" else None,
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from motet.study.intervals import Mean
-from motet.study.table import Measure, Table, accuracy, accuracy_at, drop_from_peak
+from motet.study.table import Measure, Table, accuracy, accuracy_at, drop_from_peak, gain
 
 Standing = Literal["holds", "does not hold", "not shown"]
 Found = Sequence[tuple[tuple[str, ...], Mean]]
@@ -226,7 +226,20 @@ def nobody_leaves_worse(table: Table, arm: str, margin: float) -> Verdict | None
     if verdict is None:
         return None
     passed = ", ".join(f"{words} {_passed(found, margin)}" for words, found in by_split.items() if found)
-    return Verdict(verdict.claim, verdict.standing, f"pass: {passed}; {verdict.numbers}")
+    kept = _kept_gains(table, arm)
+    return Verdict(verdict.claim, verdict.standing, f"pass: {passed}; {verdict.numbers}{kept}")
+
+
+def _kept_gains(table: Table, arm: str) -> str:
+    """What the weaker node of each pair gains under an arm, as a share of what it gains under F-TIS, in words."""
+    shares = []
+    for pair, node in table.members(arm, "f_tis"):
+        live, its = (
+            table.shared(pair, node, first, second, gain) for first, second in (("f_tis", arm), (arm, "f_tis"))
+        )
+        if arm != "f_tis" and node == table.weaker(pair) and live and sum(live) > 0:
+            shares.append(f"{pair}/{node} {100 * sum(its) / sum(live):.0f} %")
+    return f"; kept gain: {', '.join(shares)}" if shares else ""
 
 
 CLAIMS: Final[Sequence[Claim]] = (

@@ -13,7 +13,7 @@ from motet.config.dump import toml_value
 from motet.study.claims import Verdict, judge, nobody_leaves_worse, points
 from motet.study.intervals import Mean
 from motet.study.rows import Row, dotted
-from motet.study.table import CLOSE_ENOUGH, Table, accuracy, has_collapsed
+from motet.study.table import CLOSE_ENOUGH, Table, accuracy, gain, has_collapsed
 
 _SPLITS: Final = {
     "test": "held-out",
@@ -38,8 +38,13 @@ _CLAIMS_NOTE: Final = (
 )
 _LEAVERS_NOTE: Final = (
     "A test of non-inferiority for each arm: it holds if, for every node, the one-sided 95 % bound of its difference "
-    "from the baseline is above the margin, in distribution and out of it. The best of several arms was partly chosen "
-    "by luck: confirm it with other seeds."
+    "from the baseline is above the margin, in distribution and out of it. Kept gain: what the weaker node of each "
+    "pair gains from start to end, as a share of what it gains under `f_tis`. The best of several arms was partly "
+    "chosen by luck: confirm it with other seeds."
+)
+_FRESH_NOTE: Final = (
+    "The same test on seeds {seeds} alone, which had no part in the table above: what was picked there is confirmed "
+    "here, or not."
 )
 _REPLAY_NOTE: Final = (
     "Held-out accuracy at the end minus at the start, points, with 95 % intervals over seeds; the share is that of the "
@@ -84,7 +89,7 @@ def render_page(
     parts = [
         _head(study, rows, now),
         _verdicts("Claims", _CLAIMS_NOTE + _controls(study), judge(_without_controls(study, table), margin=margin)),
-        _verdicts("Does anybody leave worse?", _LEAVERS_NOTE, _leavers(table, margin)),
+        *_leaving(study, rows, margin),
         _replays(study, table),
         "## Arms",
         _markdown(["arm", "what", "settings", "finished runs"], list(_arms(study, table))),
@@ -137,6 +142,18 @@ def _verdicts(title: str, note: str, verdicts: Sequence[Verdict]) -> str:
     return f"## {title}\n\n{note}\n\n" + _markdown(["claim", "verdict", "numbers"], rows)
 
 
+def _leaving(study: StudyFile, rows: Sequence[Row], margin: float) -> Iterator[str]:
+    """Who leaves worse, by the seeds that pick; then by those that confirm."""
+    fresh = study.study.fresh_seeds
+    picking, confirming = (
+        Table([row for row in rows if (row.seed in fresh) == is_fresh], baseline=study.study.baseline)
+        for is_fresh in (False, True)
+    )
+    yield _verdicts("Does anybody leave worse?", _LEAVERS_NOTE, _leavers(picking, margin))
+    seeds = ", ".join(map(str, fresh))
+    yield _verdicts("Confirmed on fresh seeds?", _FRESH_NOTE.format(seeds=seeds), _leavers(confirming, margin))
+
+
 def _leavers(table: Table, margin: float) -> list[Verdict]:
     return [found for arm in table.arms if (found := nobody_leaves_worse(table, arm, margin)) is not None]
 
@@ -146,20 +163,15 @@ def _replays(study: StudyFile, table: Table) -> str:
     rows = []
     for name, replay in study.replay.items():
         for pair, node in table.members(name, replay.of):
-            seeds = [{row.seed: _gain(row) for row in table.cell(pair, arm, node)} for arm in (replay.of, name)]
-            shared = sorted(seeds[0].keys() & seeds[1].keys())
-            if shared:
-                live, again = (Mean.of([gains[seed] for seed in shared]) for gains in seeds)
+            gains = [table.shared(pair, node, *arms, gain) for arms in ((replay.of, name), (name, replay.of))]
+            if gains[0]:
+                live, again = map(Mean.of, gains)
                 share = f"{100 * again.value / live.value:.0f}" if live.low > 0 else "-"
                 rows.append([pair, node, name, points(live), points(again), share])
     if not rows:
         return ""
     header = ["pair", "node", "replay", "gain while sampling", "gain from what was sampled", "share kept, %"]
     return f"## Replay\n\n{_REPLAY_NOTE}\n\n" + _markdown(header, rows)
-
-
-def _gain(row: Row) -> float:
-    return row.accuracy["test"] - row.start["test"]
 
 
 def _arms(study: StudyFile, table: Table) -> Iterator[list[str]]:

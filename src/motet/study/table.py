@@ -70,13 +70,18 @@ class Table:
 
     def difference(self, pair: str, node: str, arm: str, minus: str, measure: Measure) -> Mean | None:
         """Mean over shared seeds of a measure under one arm minus that under another; None without a shared seed."""
-        first, second = self._cells.get((pair, arm, node), {}), self._cells.get((pair, minus, node), {})
-        values = []
-        for seed in sorted(first.keys() & second.keys()):
-            of_first, of_second = measure(first[seed]), measure(second[seed])
-            if of_first is not None and of_second is not None:
-                values.append(of_first - of_second)
+        of_arm, of_minus = (self.shared(pair, node, *arms, measure) for arms in ((arm, minus), (minus, arm)))
+        values = [first - second for first, second in zip(of_arm, of_minus, strict=True)]
         return Mean.of(values) if values else None
+
+    def shared(self, pair: str, node: str, arm: str, other: str, measure: Measure) -> list[float]:
+        """A measure of an arm by seed, for those seeds in which it was taken under another arm too."""
+        its, others = (self._cells.get((pair, name, node), {}) for name in (arm, other))
+        return [
+            value
+            for seed in sorted(its.keys() & others.keys())
+            if (value := measure(its[seed])) is not None and measure(others[seed]) is not None
+        ]
 
     def start(self, pair: str, node: str, split: str) -> Mean | None:
         """Mean over seeds of the accuracy before training, which all arms of a seed share."""
@@ -125,6 +130,11 @@ class Table:
 def accuracy(split: str) -> Measure:
     """Accuracy of a split at the end."""
     return lambda row: row.accuracy.get(split)
+
+
+def gain(row: Row) -> float:
+    """Held-out accuracy at the end minus at the start."""
+    return row.accuracy["test"] - row.start["test"]
 
 
 def has_collapsed(row: Row) -> bool:

@@ -43,6 +43,8 @@ def test_more_of_its_own_is_not_sampled() -> None:
 def test_what_is_for_several_nodes_is_left_out() -> None:
     swarm = {"transport": "zenoh", "connect": ["tcp/10.0.0.1:7447"], "authority": KEY, "pace": "free"}
     source = make_source(swarm=swarm, admission={"max_influence": 0.5, "max_group_size": 32})
+    measured = make_source(admission={"max_influence": "by_gradient"})
+    assert replay_settings(measured, measured.node[0]).resolved_max_influence is None
     replay = replay_settings(source, source.node[1])
     assert replay.swarm == RunFile.model_validate({"run": {"name": "a"}, "node": [source.node[1]]}).swarm
     assert replay.resolved_max_influence is None
@@ -64,7 +66,10 @@ def test_another_name_and_other_settings() -> None:
     assert caught.value.code == "E-CONFIG-04"
 
 
-@pytest.mark.parametrize("override", ["method.name=on_policy", "swarm.transport=pipes", "swarm.pace=free"])
+@pytest.mark.parametrize(
+    "override",
+    ["method.name=on_policy", "swarm.transport=pipes", "swarm.pace=free", "admission.max_influence=by_gradient"],
+)
 def test_settings_that_a_replay_cannot_have(override: str) -> None:
     source = make_source()
     with pytest.raises(UsageError, match=override.partition("=")[0]) as caught:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from motet.generation import HFGenerator
-from motet.learner import Learner, Method, OptimizerOptions
+from motet.learner import GradientTrust, Learner, Method, OptimizerOptions
 from motet.models import Policy
 from motet.records import Group, Rollout, SamplerInfo
 
@@ -102,6 +102,7 @@ def make_learner(encode: Callable[[Policy], Callable[[str], list[int]]]) -> Call
         precision: str = "fp32",
         max_batch_tokens: int = 16384,
         max_influence: float | None = None,
+        trust: GradientTrust | None = None,
         learning_rate: float = 1e-3,
         max_grad_norm: float = 1e9,
         optimizer: dict[str, Any] | None = None,
@@ -119,6 +120,7 @@ def make_learner(encode: Callable[[Policy], Callable[[str], list[int]]]) -> Call
             precision=precision,  # type: ignore[arg-type]
             max_batch_tokens=max_batch_tokens,
             max_influence=max_influence,
+            trust=trust,
         )
         if dtype is not None:
             policy.cast(dtype)

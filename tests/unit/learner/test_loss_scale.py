@@ -68,7 +68,7 @@ def test_other_dtypes_have_none(dtype):
 
 def gradient(policy, batch, scale):
     policy.model.zero_grad(set_to_none=True)
-    backward_rows(policy, batch, torch.arange(len(batch)), Method(rule="off"), scale=scale)
+    backward_rows(policy, batch, torch.arange(len(batch)), Method(rule="off"), denominator=len(batch), scale=scale)
     return torch.cat([p.grad.float().flatten() for p in policy.trainable().values()]) / scale
 
 

@@ -244,3 +244,19 @@ def test_the_bound_that_decides_is_shown(rows: Make, table: Callable[..., Table]
     )
     assert "1.5 points" in found.claim
     assert found.standing == OPEN
+
+
+def test_what_the_weaker_node_keeps_of_its_gain(rows: Make, table: Callable[..., Table]) -> None:
+    strong = [rows(arm, [0.8, 0.8, 0.8], node="large") for arm in ("alone", "f_tis", "own")]
+    weak = [rows("alone", [0.4, 0.4, 0.4]), rows("f_tis", [0.4, 0.5, 0.6]), rows("own", [0.4, 0.4, 0.5, 0.9])]
+    made = table(*strong, *weak)
+    found = nobody_leaves_worse(made, "own", MARGIN)
+    assert found is not None  # begins at .2: gains of .2, .2 and .3 against .2, .3 and .4; f_tis lacks the fourth seed
+    assert found.numbers.endswith("; kept gain: size/small 78 %")
+    live = nobody_leaves_worse(made, "f_tis", MARGIN)
+    assert live is not None
+    assert "kept gain" not in live.numbers
+    falling = table(rows("alone", [0.4] * 3), rows("f_tis", [0.1] * 3), rows("own", [0.4] * 3))
+    found = nobody_leaves_worse(falling, "own", MARGIN)
+    assert found is not None
+    assert "kept gain" not in found.numbers

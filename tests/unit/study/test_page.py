@@ -84,3 +84,16 @@ def test_a_study_without_its_baseline_has_no_differences(rows: Make) -> None:
     assert "Does anybody leave worse?" not in page
     assert "| node | arm | held-out |\n" in page
     assert "| small | own | - (0/1) | - |" in page
+
+
+def test_fresh_seeds_confirm_or_refute_what_others_picked(rows: Make) -> None:
+    made = [*rows("alone", [0.5] * 6), *rows("own", [0.5, 0.5, 0.5, 0.4, 0.4, 0.4], ood=0.3)]
+    page = render_page(study(fresh_seeds=[3, 4, 5]), made, NOW, {})
+    picked, confirmed = page.split("## Confirmed on fresh seeds?")
+    claim = "| own: nobody leaves worse by 2 points, in distribution and out of it |"
+    assert f"{claim} **holds** |" in picked
+    assert "seeds 3, 4, 5 alone" in confirmed
+    assert f"{claim} **does not hold** | pass: held-out 0 of 1, OOD 1 of 1;" in confirmed
+    assert "| small | own | -5.0 (" in confirmed, "the other tables are of all seeds"
+    assert "## Confirmed" not in render_page(study(fresh_seeds=[7]), made, NOW, {})
+    assert "## Confirmed" not in render_page(study(), made, NOW, {})

@@ -39,8 +39,8 @@ ENTRIES: Final = {
     "E-REPLAY-05": Entry(
         "settings do not fit a replay",
         "A replay trains one node, in one process, from groups that it did not sample.",
-        'method.name = "on_policy" learns from fresh completions of its own alone; transports and paces are for '
-        "several nodes.",
+        'method.name = "on_policy" learns from fresh completions of its own alone, and '
+        'admission.max_influence = "by_gradient" compares with them; transports and paces are for several nodes.',
         "The message names the setting. --set method.name=f_tis replays a run that was trained alone.",
     ),
 }
