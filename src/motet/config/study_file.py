@@ -60,6 +60,8 @@ class PairSettings(Section):
     """Sections of a run file, for this pair."""
     arms: tuple[str, ...] = ()
     """Arms that this pair is trained under. Without it: all."""
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """The seeds of its arms that this pair is trained with. Without it: all."""
     is_control: bool = False
     """Made so that harm must show. The claims are not judged by it; whether anybody leaves worse is."""
 

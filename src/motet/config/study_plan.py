@@ -56,7 +56,7 @@ def plan_runs(study: StudyFile, *, source: Path, overrides: Sequence[str] = ()) 
     for seed in sorted({seed for arm in study.arm.values() for seed in arm.seeds or study.study.seeds}):
         for pair in study.pair:
             for arm, its in study.arm.items():
-                if seed in (its.seeds or study.study.seeds) and _has(study, pair, arm):
+                if seed in (its.seeds or study.study.seeds) and _has(study, pair, arm, seed):
                     planned.append(Planned(pair, arm, seed, _run_file(study, pair, arm, seed, source, overrides)))
     return [*planned, *(replayed for source_run in planned for replayed in _replays(study, source_run, source))]
 
@@ -89,10 +89,10 @@ def _why_no_replay(asked: RunFile, live: Planned) -> str | None:
     return None
 
 
-def _has(study: StudyFile, pair: str, arm: str) -> bool:
-    """True if a pair is trained under an arm."""
-    pairs, arms = study.arm[arm].pairs, study.pair[pair].arms
-    return (not pairs or pair in pairs) and (not arms or arm in arms)
+def _has(study: StudyFile, pair: str, arm: str, seed: int) -> bool:
+    """True if a pair is trained under an arm, with this seed of the arm's."""
+    pairs, its = study.arm[arm].pairs, study.pair[pair]
+    return (not pairs or pair in pairs) and (not its.arms or arm in its.arms) and (not its.seeds or seed in its.seeds)
 
 
 def _run_file(study: StudyFile, pair: str, arm: str, seed: int, source: Path, overrides: Sequence[str]) -> RunFile:

@@ -52,6 +52,22 @@ def test_order_and_size(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["sums", "mixes", "speedup"])
+def test_the_studies_of_this_repository_can_be_planned(name: str) -> None:
+    path = Path(__file__).parents[3] / f"configs/study/{name}.toml"
+    study = load_study_file(path)
+    planned = plan_runs(study, source=path)
+    assert {run.pair for run in planned} == set(study.pair)
+    assert {run.arm for run in planned} == {*study.arm, *study.replay}
+
+
+def test_a_pair_may_have_some_seeds_only(tmp_path: Path) -> None:
+    text = TEXT.replace("[pair.same]", "[pair.same]\nseeds = [1, 7]")
+    assert [run.label for run in plan(tmp_path, text=text)] == [
+        "size/alone/0", "size/alone/1", "same/alone/1", "size/tis/7",
+    ]  # fmt: skip
+
+
 def test_a_pair_may_have_some_arms_only(tmp_path: Path) -> None:
     text = TEXT.replace("[pair.same]", '[pair.same]\narms = ["tis"]')
     assert [run.label for run in plan(tmp_path, text=text)] == ["size/alone/0", "size/alone/1", "size/tis/7"]
