@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import signal
 from collections.abc import Callable
@@ -165,6 +166,9 @@ def test_runs_of_other_settings_are_not_mixed_in(story: Story, place_in: Callabl
     assert ended.code == 2
     assert "run.rounds: 2 there, 3 here" in ended.error
     assert "delete that folder to train it anew, or use another study.name" in ended.error
+    listed = place.motet("study", "study.toml", "--set", "run.rounds=3", "--dry-run")
+    assert listed.code == 2
+    assert ended.error in listed.stderr
     assert summaries(story.folder) == story.ended_at
 
 
@@ -227,7 +231,11 @@ def test_replays_and_choices_follow(study: Place) -> None:
     assert {f"run=size/again/3/{node} state=finished" for node in ("small", "large")} <= {
         " ".join(line.split()[1:3]) for line in ended.stderr.splitlines()
     }
-    assert ended.stderr.splitlines()[-1].endswith(" state=finished done=4/4")
+    *_, last, first_exam, second_exam = ended.stderr.splitlines()
+    assert last.endswith(" state=finished done=4/4")
+    assert {first_exam, second_exam} == {
+        f"examined=size/{arm}/3 for the choices done={number}/2" for number, arm in ((1, "alone"), (2, "f_tis"))
+    }
     rows = json.loads((study.path / "runs/s/study.json").read_text(encoding="utf-8"))["rows"]
     by_arm = {(row["arm"], row["node"]): row for row in rows}
     assert len(by_arm) == 8
@@ -273,3 +281,22 @@ def test_mistakes(study: Place, arguments: list[str], says: str) -> None:
     ended = study.motet(*arguments)
     assert ended.code == 2
     assert says in ended.error
+
+
+def test_one_study_at_a_time_in_a_folder(study: Place) -> None:
+    (study.path / "runs/s").mkdir(parents=True)
+    with (study.path / "runs/s/.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = study.motet("study", "study.toml")
+    assert ended.code == 2
+    assert "runs/s: another motet (process ?) is at work there; wait for it or stop it, or use another" in ended.error
+    assert list((study.path / "runs/s").iterdir()) == [study.path / "runs/s/.lock"]
+
+
+def test_prompts_that_a_model_cannot_read_are_one_line(study: Place) -> None:
+    lines = [json.dumps({"prompt": f"two and {number}", "answer": "4"}) for number in range(40)]
+    (study.path / "sums.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    ended = study.motet("study", "study.toml", "--arm", "alone")
+    assert ended.code == 4
+    assert "size/alone/3: tiny:small: its vocabulary cannot write the prompt 'two and " in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -24,7 +24,26 @@ def claimed(path: Path) -> Iterator[None]:
     Raises:
         UsageError: E-RUN-04, another process is at work there; E-RUN-01, run.dir is a file.
     """
-    lock = path.with_name(f".{path.name}.lock")
+    with locked(path.with_name(f".{path.name}.lock"), of=path, or_else="use another run.name"):
+        try:
+            _remove_untouched(path)
+            yield
+        finally:
+            _remove_untouched(path)
+
+
+@contextmanager
+def locked(lock: Path, *, of: Path, or_else: str) -> Iterator[None]:
+    """Keep other processes out inside the block, by a lock file that is removed at the end.
+
+    Args:
+        lock: the file.
+        of: what it locks, for the message.
+        or_else: what a user may do but wait, for the message.
+
+    Raises:
+        UsageError: E-RUN-04, another process is at work there; E-RUN-01, its folder is a file.
+    """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -33,18 +52,16 @@ def claimed(path: Path) -> Iterator[None]:
         if not _got(file):
             file.seek(0)
             raise UsageError(
-                f"{path}: another motet (process {file.read().strip() or '?'}) is at work there; wait for it or stop "
-                "it, or use another run.name",
+                f"{of}: another motet (process {file.read().strip() or '?'}) is at work there; wait for it or stop "
+                f"it, or {or_else}",
                 code="E-RUN-04",
             )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         try:
-            _remove_untouched(path)
             yield
         finally:
-            _remove_untouched(path)
             lock.unlink(missing_ok=True)
 
 

@@ -8,11 +8,13 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from motet.cli.claim import locked
 from motet.cli.console import can_redraw, make_console, working
 from motet.cli.options import add_set, at_least_one, new_file
 from motet.config import Planned, StudyFile, dump_run_file, load_study_file, merged, plan_runs
@@ -39,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--arm", action="append", metavar="NAME", help="only this arm; repeatable")
     parser.add_argument("--seeds", type=at_least_one, metavar="N", help="only the first N seeds")
     parser.add_argument("--workers", type=at_least_one, default=2, metavar="N", help="runs side by side [2]")
-    parser.add_argument("--page", type=new_file, metavar="FILE", help="write the page there, and study.json beside it")
+    parser.add_argument(
+        "--page", type=new_file, metavar="FILE", help="write the page there, and beside it its numbers (.json)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
     add_set(parser)
 
@@ -49,20 +53,33 @@ def run(args: argparse.Namespace) -> int:
     study = load_study_file(args.file)
     everything = plan_runs(study, source=args.file, overrides=args.set)
     chosen = _chosen(everything, args)
-    from motet.study.rows import is_finished, run_dir_of
+    from motet.study.rows import is_finished
 
     left = [planned for planned in chosen if not is_finished(planned)]
     if args.dry_run:
         for planned in chosen:
             print(f"{planned.label}{'' if planned in left else '  finished'}")
         print(f"{len(left)} of {len(chosen)} runs to do", file=sys.stderr)
+        _refuse_other_settings(left)
         return 0
     _refuse_other_settings(left)
+    with locked(study.folder / ".lock", of=study.folder, or_else="use another study.name"):
+        return _carry_out(args, study, everything, chosen)
+
+
+def _carry_out(
+    args: argparse.Namespace, study: StudyFile, everything: Sequence[Planned], chosen: Sequence[Planned]
+) -> int:
+    """Train what is left, the replays last, and write the page of all that is finished then."""
+    from motet.study.rows import is_finished, run_dir_of
+
+    left = [planned for planned in chosen if not is_finished(planned)]
+    began = time.monotonic()
     live = [planned for planned in left if planned.archive is None]
-    failed = _train(args, study, live, num_finished=len(chosen) - len(left), num_runs=len(chosen))
+    failed = _train(args, study, live, chosen, began)
     sources = {run_dir_of(planned).path for planned in everything if planned.archive is None and is_finished(planned)}
     replays = [planned for planned in left if planned.archive in sources]
-    failed += _train(args, study, replays, num_finished=sum(map(is_finished, chosen)), num_runs=len(chosen))
+    failed += _train(args, study, replays, chosen, began)
     if waiting := len(left) - len(live) - len(replays):
         print(f"{waiting} replays wait for the runs that they learn from", file=sys.stderr)
     if any(map(is_finished, everything)):
@@ -113,13 +130,14 @@ def _refuse_other_settings(left: Sequence[Planned]) -> None:
 
 
 def _train(
-    args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], *, num_finished: int, num_runs: int
+    args: argparse.Namespace, study: StudyFile, left: Sequence[Planned], chosen: Sequence[Planned], began: float
 ) -> list[Job]:
-    """Do the runs that are left; returns those that failed."""
+    """Do the runs that are left of those that were chosen; returns those that failed."""
     if not left:
         return []
     from motet.cli.study_view import StudyView
     from motet.cli.workers import Job, Workers
+    from motet.study.rows import is_finished
 
     jobs = []
     for planned in left:
@@ -130,13 +148,19 @@ def _train(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(dump_run_file(planned.run), encoding="utf-8")
         jobs.append(Job(planned.label, _verb(planned, file), study.folder / "logs" / f"{place}.log"))
-    view = StudyView(left, jobs, num_finished=num_finished, num_runs=num_runs)
-    with Workers(jobs, at_once=args.workers, keep_going=True) as workers:
-        try:
-            _watch(workers, view)
-        except KeyboardInterrupt as stop:
-            raise type(stop)(f"the same command continues the study in {study.folder}") from None
+    view = StudyView(left, jobs, num_finished=sum(map(is_finished, chosen)), num_runs=len(chosen), began=began)
+    with Workers(jobs, at_once=args.workers, keep_going=True) as workers, _continues(study):
+        _watch(workers, view)
     return [job for job in jobs if job.failed]
+
+
+@contextmanager
+def _continues(study: StudyFile) -> Iterator[None]:
+    """Whoever interrupts what is inside is told that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise type(stop)(f"the same command continues the study in {study.folder}") from None
 
 
 def _verb(planned: Planned, file: Path) -> list[str]:
@@ -169,7 +193,7 @@ def _watch(workers: Workers, view: StudyView) -> None:
 
 def _write(args: argparse.Namespace, study: StudyFile, everything: Sequence[Planned]) -> None:
     """The page, its pictures and the rows, of all runs that are finished."""
-    with working("writing the page"):
+    with _continues(study), working("writing the page"):
         from motet.cli.study_exams import examine_choices
         from motet.reports.plots import draw_png
         from motet.study import Table, read_rows, render_page, rows_to_json

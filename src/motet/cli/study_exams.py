@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
@@ -60,24 +60,33 @@ def examine_choices(study: StudyFile, finished: Sequence[Planned], *, at_once: i
     left = [planned for planned in examined if exams[planned.label] is None]
     with ProcessPoolExecutor(min(at_once, len(examined)), get_context("spawn"), _share_processors, (at_once,)) as pool:
         asked = [pool.submit(_ask, planned, beyond, num_prompts) for planned in left]
-        for planned, future in zip(left, asked, strict=True):
-            try:
-                answered = future.result()
-            except BrokenProcessPool:
-                answered = "its process was killed, perhaps for want of memory"
-            if isinstance(answered, str):
-                print(f"note: {planned.label} has no part in a choice: {answered}", file=sys.stderr)
-                continue
-            place = _place(study, planned)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(msgspec.json.encode(answered))
-            exams[planned.label] = answered
+        try:
+            for number, (planned, future) in enumerate(zip(left, asked, strict=True), 1):
+                answered = _answer_of(future)
+                if isinstance(answered, str):
+                    print(f"note: {planned.label} has no part in a choice: {answered}", file=sys.stderr)
+                    continue
+                place = _place(study, planned)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(msgspec.json.encode(answered))
+                exams[planned.label] = answered
+                print(f"examined={planned.label} for the choices done={number}/{len(left)}", file=sys.stderr)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return {
         (planned.pair, planned.arm, planned.seed, node): solved
         for planned in examined
         if (exam := exams[planned.label]) is not None
         for node, solved in exam.solved.items()
     }
+
+
+def _answer_of(future: Future[_Exam | str]) -> _Exam | str:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return "its process was killed, perhaps for want of memory"
 
 
 def _num_asked(planned: Planned) -> int:

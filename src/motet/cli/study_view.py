@@ -24,13 +24,17 @@ class StudyView:
         jobs: their processes, in the same order.
         num_finished: runs that were finished before.
         num_runs: all that were asked for.
+        began: when the study did, on the clock of `time.monotonic`.
     """
 
-    def __init__(self, planned: Sequence[Planned], jobs: Sequence[Job], *, num_finished: int, num_runs: int) -> None:
+    def __init__(
+        self, planned: Sequence[Planned], jobs: Sequence[Job], *, num_finished: int, num_runs: int, began: float
+    ) -> None:
         self._runs = list(zip(planned, jobs, strict=True))
         self._num_finished = num_finished
         self._num_runs = num_runs
-        self._began = time.monotonic()
+        self._began = began
+        self._phase_began = time.monotonic()
         self._told: set[str] = set()
 
     def render(self) -> RenderableType:
@@ -68,7 +72,8 @@ class StudyView:
         done = sum(job.finished for _, job in self._runs)
         passed = time.monotonic() - self._began
         to_do = sum(not (job.finished or job.failed) for _, job in self._runs)
-        left = f", about {clock(passed / done * to_do)} left" if done else ""
+        pace = (time.monotonic() - self._phase_began) / max(1, done)
+        left = f", about {clock(pace * to_do)} left" if done else ""
         return f"{self._num_finished + done} of {self._num_runs} runs   {clock(passed)}{left}"
 
 

@@ -18,6 +18,7 @@ Where `settings`, those of the pair and those of the arm differ, the arm's count
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -58,9 +59,9 @@ class PairSettings(Section):
     """The nodes, as in a run file."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Sections of a run file, for this pair."""
-    arms: tuple[str, ...] = ()
+    arms: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     """Arms that this pair is trained under. Without it: all."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = ()
     """The seeds of its arms that this pair is trained with. Without it: all."""
     is_control: bool = False
     """Made so that harm must show. The claims are not judged by it; whether anybody leaves worse is."""
@@ -73,9 +74,9 @@ class ArmSettings(Section):
     """For people."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Sections of a run file, for this arm."""
-    pairs: tuple[str, ...] = ()
+    pairs: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     """Pairs that have this arm. Without it: all."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = ()
     """Seeds of this arm. Without it: those of the study."""
 
 
@@ -88,8 +89,10 @@ class ReplaySettings(Section):
     """The arm whose stored groups are learned from."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Sections of a run file, over those of that arm."""
-    pairs: tuple[str, ...] = ()
+    pairs: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     """Pairs that are replayed. Without it: all that have the arm."""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = ()
+    """The seeds of the arm that are replayed. Without it: all."""
 
 
 class ChoiceSettings(Section):
@@ -159,12 +162,31 @@ def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
     for name, replay in study.replay.items():
         if "swarm" in replay.settings:
             yield ("replay", name, "settings", "swarm"), "a replay meets nobody; leave it out"
+        admission = replay.settings.get("admission")
+        if isinstance(admission, dict) and "max_influence" in admission:
+            of_influence = ("replay", name, "settings", "admission", "max_influence")
+            yield of_influence, "a replay has nothing of its own to weigh a peer against; leave it out"
+    yield from _fresh_seeds(study)
     tables: list[tuple[Loc, dict[str, Any]]] = [(("settings",), study.settings)]
     tables += [(("pair", name, "settings"), pair.settings) for name, pair in study.pair.items()]
     tables += [(("arm", name, "settings"), arm.settings) for name, arm in study.arm.items()]
     tables += [(("replay", name, "settings"), replay.settings) for name, replay in study.replay.items()]
     for loc, settings in tables:
         yield from _misplaced(loc, settings)
+
+
+def _fresh_seeds(study: StudyFile) -> Iterator[tuple[Loc, str]]:
+    """Seeds that confirm must be trained with, and some must be left to pick with."""
+    fresh, seeds = (
+        study.study.fresh_seeds,
+        {seed for arm in study.arm.values() for seed in arm.seeds or study.study.seeds},
+    )
+    unknown = [seed for seed in fresh if seed not in seeds]
+    if unknown:
+        all_of_them = ", ".join(map(str, sorted(seeds)))
+        yield ("study", "fresh_seeds"), f"no arm has the seed {unknown[0]}; the seeds of all arms are {all_of_them}"
+    elif fresh and seeds <= set(fresh):
+        yield ("study", "fresh_seeds"), "all seeds are fresh: leave some out, by which something can be picked"
 
 
 def _unknown_names(study: StudyFile) -> Iterator[tuple[Loc, str]]:
@@ -206,9 +228,25 @@ def _mistake(finding: Any) -> tuple[Loc, str]:
         return loc, _MISSING.get(".".join(map(str, loc)), "missing")
     if kind == "extra_forbidden":
         there = " at the top of the file; settings of the runs stand in [settings]" if len(loc) == 1 else ""
-        return loc, f"unknown{there}"
+        return loc, f"unknown{there}" + (_meant(loc) if len(loc) > 1 else "")
+    if kind == "greater_than_equal":
+        return loc, f"got {shown(value)}; allowed: a whole number from {finding['ctx']['ge']} up"
     allowed = _ALLOWED.get(kind) or finding["msg"][:1].lower() + finding["msg"][1:]
     return loc, f"got {shown(value)}; {allowed}"
+
+
+def _meant(loc: Loc) -> str:
+    """The key that may have been meant, or else those that there are."""
+    tables: dict[object, type[Section]] = {
+        "study": StudySettings,
+        "pair": PairSettings,
+        "arm": ArmSettings,
+        "replay": ReplaySettings,
+        "choice": ChoiceSettings,
+    }
+    keys = list(tables[loc[0]].model_fields)
+    nearest = get_close_matches(str(loc[-1]), keys, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(keys)}"
 
 
 DECIDED: Final[tuple[Loc, ...]] = (("run", "name"), ("run", "dir"), ("run", "seed"))
@@ -228,7 +266,6 @@ _ALLOWED: Final = {
     "float_parsing": "allowed: a number",
     "string_type": "allowed: text in quotes",
     "greater_than": "allowed: a number above 0",
-    "greater_than_equal": "allowed: a whole number from 0 up",
     "too_short": "allowed: one or more",
     "string_pattern_mismatch": "allowed: letters, digits, '.', '_', '-'; 64 at most",
 }

@@ -66,6 +66,8 @@ def _replays(study: StudyFile, live: Planned, source: Path) -> Iterator[Planned]
     for name, replay in study.replay.items():
         if replay.of != live.arm or (replay.pairs and live.pair not in replay.pairs):
             continue
+        if replay.seeds and live.seed not in replay.seeds:
+            continue
         place = {"dir": str(study.folder / "runs" / live.pair / name / f"seed_{live.seed}")}
         plain = tomllib.loads(dump_run_file(live.run))
         asked = check(merged(plain, replay.settings, {"run": place}))

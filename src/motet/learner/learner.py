@@ -221,11 +221,11 @@ class Learner:
         peers = list(dict.fromkeys(p for p, own in zip(batch.peers, own_B.tolist(), strict=True) if not own))
         parts += [~own_B & torch.tensor([name == peer for name in batch.peers]) for peer in peers]
         gradients: list[Gradient] = []
-        sums: Counter[str] = Counter()
+        found: list[dict[str, float]] = []
         for part_B in parts:
-            found = self._add_up(batch, rows_B & part_B, judged, self.method, denominator=max(1, int(own_B.sum())))
-            share = float(batch.length_B[rows_B & part_B].sum() / batch.length_B[rows_B].sum())
-            sums.update({"loss/value": found["loss/value"], "clip/share": found["clip/share"] * share} if found else {})
+            found.append(
+                self._add_up(batch, rows_B & part_B, judged, self.method, denominator=max(1, int(own_B.sum())))
+            )
             gradients.append(self.optimizer.take_gradients())
         first, second, *theirs = gradients
         rates = self.optimizer.adaptive_rates()
@@ -233,7 +233,13 @@ class Learner:
         self.optimizer.put_gradients(total)
         teaches = bool((rows_B & own_B).any())
         scales = {peer: trust.share(peer) if teaches else 0.0 for peer in peers}
-        return dataclasses.replace(self._influence(batch, judged), scales=scales), dict(sums)
+        num_tokens = [int(batch.length_B[rows_B & part_B].sum()) for part_B in parts]
+        counted = [(one, n, s) for one, n, s in zip(found, num_tokens, (1, 1, *scales.values()), strict=True) if one]
+        metrics = {
+            "loss/value": sum(scale * one["loss/value"] for one, _, scale in counted),
+            "clip/share": sum(n * one["clip/share"] for one, n, _ in counted) / max(1, sum(num_tokens)),
+        }
+        return dataclasses.replace(self._influence(batch, judged), scales=scales), metrics if counted else {}
 
     def _influence(self, batch: Batch, judged: _Judged) -> Influence:
         return measure_influence(batch, judged.logp_old_BT, judged.reason_B, self.method, limit=self._max_influence)

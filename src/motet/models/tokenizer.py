@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from motet.errors import UsageError
 from motet.models.prompting import DEFAULT_STYLE, PromptStyle, Renderer, Turn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+_SHOWN_CHARACTERS = 60
 
 
 class Tokenizer:
@@ -44,6 +48,7 @@ class Tokenizer:
         name: str = "",
     ) -> None:
         self._inner = inner
+        self._name = name
         self._renderer = Renderer(name, inner, style)
         self.end_token_ids = tuple(sorted({*end_token_ids, *self._turn_end_ids()}))
         self.vocab_size = vocab_size
@@ -68,12 +73,21 @@ class Tokenizer:
             messages: (role, content) of a chat; empty: `text` as one user message.
 
         Raises:
-            UsageError: E-MODEL-12 if the template fails on these messages.
+            UsageError: E-MODEL-12 if the template fails on these messages; E-MODEL-19 if the vocabulary cannot write
+                the text.
         """
         rendered = self._renderer.render(text, messages)
-        if self._renderer.is_chat:
-            return list(self._inner.encode(rendered, add_special_tokens=False))
-        return list(self._inner.encode(rendered))
+        try:
+            if self._renderer.is_chat:
+                return list(self._inner.encode(rendered, add_special_tokens=False))
+            return list(self._inner.encode(rendered))
+        except Exception as error:  # tokenizers raises nothing more special
+            short = textwrap.shorten(rendered, _SHOWN_CHARACTERS, placeholder=" ...")
+            raise UsageError(
+                f"{self._name}: its vocabulary cannot write the prompt {short!r} ({error}); use another model or "
+                "another task.name",
+                code="E-MODEL-19",
+            ) from error
 
     def prompts_digest(self, prompts: Iterable[tuple[str, Sequence[Turn]]]) -> str:
         """Hex digest of the ids of (text, messages) prompts: equal where two nodes see the same."""

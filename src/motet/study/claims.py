@@ -81,7 +81,7 @@ def _nois_collapses(table: Table, margin: float) -> Verdict | None:
         return None
     enough = len({row.seed for row in table.rows if row.arm == "nois"}) >= FEWEST_SEEDS
     standing: Standing = "does not hold" if enough else "not shown"
-    if collapsed:
+    if collapsed and enough:
         is_worse = total_alone and collapsed * total_alone > alone * total
         standing = "holds" if is_worse else "not shown"
     by_arm = [f"{arm} {table.collapsed(arm)[0]} of {table.collapsed(arm)[1]}" for arm in table.arms]
@@ -159,12 +159,15 @@ def _weaker_gains_ood(table: Table, margin: float) -> Verdict | None:
 
 def _bytes_suffice(table: Table, margin: float) -> Verdict | None:
     del margin
-    sizes = [row.bytes_per_token for row in table.rows if row.bytes_per_token is not None]
+    sent = [row for row in table.rows if row.bytes_per_token is not None]
+    sizes = [row.bytes_per_token for row in sent if row.bytes_per_token is not None]
     if not sizes:
         return None
+    enough = len({row.seed for row in sent}) >= FEWEST_SEEDS
+    standing: Standing = "not shown" if not enough else "holds" if max(sizes) <= _LITTLE_BYTES else "does not hold"
     return Verdict(
         f"{_LITTLE_BYTES:.0f} bytes per token suffice to share completions: ids, log-probs and all else that is sent",
-        "holds" if max(sizes) <= _LITTLE_BYTES else "does not hold",
+        standing,
         f"payload of {min(sizes):.1f} to {max(sizes):.1f} bytes for each token sent, in {len(sizes)} rows",
     )
 

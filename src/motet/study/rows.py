@@ -187,9 +187,9 @@ def _row(
     rows: Sequence[Mapping[str, Any]],
     seconds: float,
 ) -> Row:
-    kept = sum(peer["kept"] for peer in facts["ledger"].values())
+    kept = sum(peer["kept"] + peer["dropped"].get("influence", 0) for peer in facts["ledger"].values())
     phases = _WORK if planned.run.swarm.transport == "memory" else (*_WORK, "wait")
-    external = kept + sum(sum(peer["dropped"].values()) for peer in facts["ledger"].values())
+    external = sum(peer["kept"] + sum(peer["dropped"].values()) for peer in facts["ledger"].values())
     return Row(
         pair=planned.pair,
         arm=planned.arm,

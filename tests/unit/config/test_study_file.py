@@ -52,7 +52,7 @@ def test_order_and_size(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["sums", "mixes", "speedup"])
+@pytest.mark.parametrize("name", ["sums", "mixes", "pace", "speedup"])
 def test_the_studies_of_this_repository_can_be_planned(name: str) -> None:
     path = Path(__file__).parents[3] / f"configs/study/{name}.toml"
     study = load_study_file(path)
@@ -71,6 +71,13 @@ def test_a_pair_may_have_some_seeds_only(tmp_path: Path) -> None:
 def test_a_pair_may_have_some_arms_only(tmp_path: Path) -> None:
     text = TEXT.replace("[pair.same]", '[pair.same]\narms = ["tis"]')
     assert [run.label for run in plan(tmp_path, text=text)] == ["size/alone/0", "size/alone/1", "size/tis/7"]
+
+
+def test_a_replay_may_be_of_some_seeds_only(tmp_path: Path) -> None:
+    text = TEXT + '[replay.again]\nof = "tis"\nseeds = [0]\n'
+    assert not [run for run in plan(tmp_path, text=text) if run.archive is not None]
+    again = plan(tmp_path, text=text.replace("seeds = [0]", "seeds = [0, 7]"))
+    assert {run.seed for run in again if run.archive is not None} == {7}
 
 
 def test_replays_come_last_one_for_each_node(tmp_path: Path) -> None:
@@ -141,7 +148,32 @@ def test_merging_copies() -> None:
         ("seeds = [1, 0]", "seeds = []", "study.toml:1  study.seeds: got []; allowed: one or more"),
         ("seeds = [1, 0]", "seeds = 3", "study.toml:1  study.seeds: got 3; allowed: a list"),
         ("seeds = [1, 0]", "seeds = [-1]", "study.toml:1  study.seeds.0: got -1; allowed: a whole number from 0 up"),
-        ("seeds = [1, 0]", "sedes = [1]", "study.toml:1  study.sedes: unknown"),
+        ("seeds = [1, 0]", "sedes = [1]", "study.toml:1  study.sedes: unknown; did you mean seeds?"),
+        ("seeds = [1, 0]", "zz = [1]", "study.toml:1  study.zz: unknown; there are name, dir, seeds, fresh_seeds"),
+        ("seeds = [7]", "seeds = [7]\ntitel = 1", "arm.tis.titel: unknown; did you mean title?"),
+        (
+            "seeds = [1, 0]",
+            "fresh_seeds = [1, 9]",
+            "study.fresh_seeds: no arm has the seed 9; the seeds of all arms are 0, 1",
+        ),
+        (
+            "seeds = [1, 0]",
+            "fresh_seeds = [0, 1, 2, 3, 4, 7]",
+            "study.fresh_seeds: all seeds are fresh: leave some out",
+        ),
+        ('pairs = ["size"]', "pairs = []", "arm.tis.pairs: got []; allowed: one or more"),
+        ("[pair.same]", "[pair.same]\narms = []", "pair.same.arms: got []; allowed: one or more"),
+        ("[pair.same]", "[pair.same]\nseeds = []", "pair.same.seeds: got []; allowed: one or more"),
+        (
+            "seeds = [7]",
+            'seeds = [7]\n[choice.k]\nreference = "alone"\nof = ["tis"]\nnum_prompts = 0',
+            "choice.k.num_prompts: got 0; allowed: a whole number from 1 up",
+        ),
+        (
+            "seeds = [7]",
+            'seeds = [7]\n[replay.r]\nof = "tis"\nsettings = { admission = { max_influence = 0.5 } }',
+            "replay.r.settings.admission.max_influence: a replay has nothing of its own to weigh a peer against",
+        ),
         ('name = "s"', 'name = "a/b"', 'study.toml:1  study.name: got "a/b"; allowed: letters, digits'),
         ('name = "s", ', "", "study.toml:1  study.name: missing"),
         ("seeds = [1, 0]", 'baseline = "lone"', 'there is no arm "lone"; arms are alone, tis'),

@@ -11,6 +11,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from motet.errors import UsageError
 from motet.models import Tokenizer, tiny_path
 from motet.models.tokenizer import tokenizer_fingerprint
 
@@ -93,3 +94,16 @@ def test_text_to_ids_and_back():
     assert tokenizer.end_token_ids == (1,)
     assert ids[-1] == 1
     assert tokenizer.decode_completion(ids).removesuffix(";") == "08.17"
+
+
+def test_a_prompt_that_the_vocabulary_cannot_write():
+    tokenizer = Tokenizer(
+        AutoTokenizer.from_pretrained(tiny_path("tiny:small")), end_token_ids=[0], vocab_size=16, name="tiny:small"
+    )
+    assert tokenizer.encode_prompt("1+2=")
+    with pytest.raises(
+        UsageError, match=r"tiny:small: its vocabulary cannot write the prompt 'What is one and one"
+    ) as caught:
+        tokenizer.encode_prompt("What is one and one? " * 9)
+    assert caught.value.code == "E-MODEL-19"
+    assert len(str(caught.value)) < 250

@@ -179,8 +179,9 @@ def test_bytes(row: Make, table: Callable[..., Table]) -> None:
         made = table([row("f_tis", bytes_per_token=size, seed=seed) for seed, size in enumerate(sizes)])
         return [verdict.standing for verdict in judge(made, margin=MARGIN) if "bytes per token" in verdict.claim]
 
-    assert judged(2.9, 8.0, None) == [HOLDS]
-    assert judged(2.9, 8.1) == [FAILS]
+    assert judged(2.9, 8.0, None, 3.0) == [HOLDS]
+    assert judged(2.9, 8.1, 3.0) == [FAILS]
+    assert judged(2.9, 8.0, None) == [OPEN]
     assert judged(None) == []
 
 
@@ -195,6 +196,8 @@ def test_few_seeds_show_nothing(rows: Make, table: Callable[..., Table], num_see
     made = table(rows("alone", even), rows("f_tis", even), rows("nois", worse))
     verdicts = [*judge(made, margin=MARGIN), nobody_leaves_worse(made, "nois", MARGIN)]
     assert {verdict.standing for verdict in verdicts if verdict is not None} == {OPEN}
+    fallen = table(rows("alone", even), rows("nois", [0.1] * num_seeds, bytes_per_token=2.9))
+    assert {verdict.standing for verdict in judge(fallen, margin=MARGIN)} == {OPEN}
     assert f"; {num_seeds} seed" in verdict_on(judge(made, margin=MARGIN), "ends like").numbers
 
 

@@ -39,7 +39,7 @@ def write_run(run: Planned, *, splits: tuple[str, ...], metrics: list[dict[str, 
     run_dir.config.write_text(dump_run_file(run.run), encoding="utf-8")
     run_dir.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in metrics), encoding="utf-8")
     ends = {end: {"value": value, "se": 0.01, "n": 512} for end, value in (("start", 0.25), ("end", 0.75))}
-    account = {"kept": 30, "dropped": {"advantage": 60, "kl": 10}}
+    account = {"kept": 20, "dropped": {"advantage": 60, "kl": 10, "influence": 10}}  # the last passed the filter
     facts = {
         "model": "tiny:small",
         "accuracy": dict.fromkeys(splits, ends),

@@ -122,4 +122,10 @@ ENTRIES: Final = {
         "motet trains causal language models that transformers itself knows; code from model folders is never run.",
         "Use another model, or leave gradient_checkpointing out.",
     ),
+    "E-MODEL-19": Entry(
+        "prompts in characters that the model does not know",
+        "The tokenizer has no token for a part of a prompt, and none for what is unknown.",
+        "The tiny models know digits, +, = and ; only: they cannot read words.",
+        "Use a language model for this task, or a task of sums for the tiny models.",
+    ),
 }
