@@ -52,7 +52,7 @@ def test_order_and_size(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["sums", "mixes", "pace", "speedup"])
+@pytest.mark.parametrize("name", ["sums", "mixes", "pace", "level", "speedup"])
 def test_the_studies_of_this_repository_can_be_planned(name: str) -> None:
     path = Path(__file__).parents[3] / f"configs/study/{name}.toml"
     study = load_study_file(path)
