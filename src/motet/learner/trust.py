@@ -37,7 +37,7 @@ class RunningMean:
     >>> for value in (1.0, 0.0, 0.5):
     ...     mean.add(value)
     >>> round(mean.mean, 3), round(mean.num_effective, 2), round(mean.standard_error, 3)
-    (0.483, 2.99, 0.235)
+    (0.483, 2.98, 0.23)
 
     Attributes:
         weight: sum of the weights.
