@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from motet.cli.workers import Job, Workers
 
 _POLL_S = 0.5
+_WORKERS = 2
 _MOST_NAMED = 3
 
 
@@ -40,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--pair", action="append", metavar="NAME", help="only this pair; repeatable")
     parser.add_argument("--arm", action="append", metavar="NAME", help="only this arm; repeatable")
     parser.add_argument("--seeds", type=at_least_one, metavar="N", help="only the first N seeds")
-    parser.add_argument("--workers", type=at_least_one, default=2, metavar="N", help="runs side by side [2]")
+    parser.add_argument(
+        "--workers", type=at_least_one, default=_WORKERS, metavar="N", help=f"runs side by side [{_WORKERS}]"
+    )
     parser.add_argument(
         "--page", type=new_file, metavar="FILE", help="write the page there, and beside it its numbers (.json)"
     )
@@ -248,5 +251,6 @@ def _command(args: argparse.Namespace) -> str:
     named = (("--pair", args.pair or []), ("--arm", args.arm or []), ("--set", args.set))
     flags = [word for flag, values in named for value in values for word in (flag, value)]
     flags += ["--seeds", str(args.seeds)] if args.seeds else []
+    flags += ["--workers", str(args.workers)] if args.workers != _WORKERS else []
     flags += ["--page", str(args.page)] if args.page else []
     return shlex.join(["motet", "study", str(args.file), *flags])

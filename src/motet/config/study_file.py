@@ -30,6 +30,7 @@ from motet.config.positions import Loc
 from motet.config.settings import PositiveFloat, PositiveInt, Section
 from motet.errors import UsageError
 
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -40,9 +41,9 @@ class StudySettings(Section):
     """Name of the study. Its runs and results lie in <dir>/<name>."""
     dir: str = "runs"
     """Folder that holds studies; relative to the current folder."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
+    seeds: Seeds = (0, 1, 2, 3, 4)
     """Seeds of each combination: prompts and sampling. Initial weights and held-out prompts are the same for all."""
-    fresh_seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    fresh_seeds: Seeds = ()
     """Seeds of arms that pick nothing: what others have picked is confirmed by these alone, in a table of its own."""
     baseline: str = "alone"
     """The arm that all others are compared with, paired by seed."""
@@ -61,7 +62,7 @@ class PairSettings(Section):
     """Sections of a run file, for this pair."""
     arms: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     """Arms that this pair is trained under. Without it: all."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = ()
+    seeds: Seeds = ()
     """The seeds of its arms that this pair is trained with. Without it: all."""
     is_control: bool = False
     """Made so that harm must show. The claims are not judged by it; whether anybody leaves worse is."""
@@ -76,7 +77,7 @@ class ArmSettings(Section):
     """Sections of a run file, for this arm."""
     pairs: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     """Pairs that have this arm. Without it: all."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = ()
+    seeds: Seeds = ()
     """Seeds of this arm. Without it: those of the study."""
 
 
@@ -91,7 +92,7 @@ class ReplaySettings(Section):
     """Sections of a run file, over those of that arm."""
     pairs: Annotated[tuple[str, ...], Field(min_length=1)] = ()
     """Pairs that are replayed. Without it: all that have the arm."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = ()
+    seeds: Seeds = ()
     """The seeds of the arm that are replayed. Without it: all."""
 
 
@@ -177,10 +178,8 @@ def _contradictions(study: StudyFile) -> Iterator[tuple[Loc, str]]:
 
 def _fresh_seeds(study: StudyFile) -> Iterator[tuple[Loc, str]]:
     """Seeds that confirm must be trained with, and some must be left to pick with."""
-    fresh, seeds = (
-        study.study.fresh_seeds,
-        {seed for arm in study.arm.values() for seed in arm.seeds or study.study.seeds},
-    )
+    fresh = study.study.fresh_seeds
+    seeds = {seed for arm in study.arm.values() for seed in arm.seeds or study.study.seeds}
     unknown = [seed for seed in fresh if seed not in seeds]
     if unknown:
         all_of_them = ", ".join(map(str, sorted(seeds)))

@@ -141,7 +141,7 @@ class Learner:
         return counters if self._trust is None else {**counters, "trust": self._trust.state()}
 
     def restore_counters(self, counters: Counters) -> None:
-        """Take over the counters of a checkpoint. Raises KeyError or ValueError if they are not such."""
+        """Take over the counters of a checkpoint. Raises KeyError, TypeError or ValueError if they are not such."""
         self._rounds = int(counters["rounds"])
         self._policy_step = int(counters["policy_step"])
         self._skipped_in_a_row = int(counters["skipped_in_a_row"])

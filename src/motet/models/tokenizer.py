@@ -81,7 +81,9 @@ class Tokenizer:
             if self._renderer.is_chat:
                 return list(self._inner.encode(rendered, add_special_tokens=False))
             return list(self._inner.encode(rendered))
-        except Exception as error:  # tokenizers raises nothing more special
+        except Exception as error:
+            if type(error) is not Exception:  # tokenizers raises nothing more special for a text that it cannot write
+                raise
             short = textwrap.shorten(rendered, _SHOWN_CHARACTERS, placeholder=" ...")
             raise UsageError(
                 f"{self._name}: its vocabulary cannot write the prompt {short!r} ({error}); use another model or "

@@ -169,7 +169,7 @@ def test_who_learns_the_same_is_learned_from_and_who_learns_the_opposite_is_not(
 @pytest.mark.parametrize("peers_turn", [2, 5])
 def test_without_an_own_signal_no_step_is_taken(random_policy, make_learner, groups, peers_turn):
     own, bob = groups
-    dead = [dataclasses.replace(g, rollouts=tuple(dataclasses.replace(r, reward=1.0) for r in g.rollouts)) for g in own]
+    dead = rewarded(own, lambda _: 1.0)
     watched = make_learner(random_policy(), trust=GradientTrust())
     for _ in range(peers_turn):
         watched.learner.learn(own, bob)

@@ -125,7 +125,7 @@ ENTRIES: Final = {
     "E-MODEL-19": Entry(
         "prompts in characters that the model does not know",
         "The tokenizer has no token for a part of a prompt, and none for what is unknown.",
-        "The tiny models know digits, +, = and ; only: they cannot read words.",
+        "The tiny models know digits, a point, +, = and ; only: they cannot read words.",
         "Use a language model for this task, or a task of sums for the tiny models.",
     ),
 }
