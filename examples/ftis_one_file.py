@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 MODELS = Path(__file__).resolve().parents[1] / "src" / "motet" / "models" / "tiny_weights"
 METHODS = {  # name: (weights, rule)
@@ -80,7 +81,9 @@ class Samples:
 
 
 @torch.no_grad()
-def sample(model, tokenizer, prompts: list[str], *, max_new_tokens: int = 24) -> Samples:
+def sample(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[str], *, max_new_tokens: int = 24
+) -> Samples:
     ids_B = [tokenizer.encode(prompt) for prompt in prompts]
     width = max(map(len, ids_B))
     ids_BP = torch.tensor([[tokenizer.pad_token_id] * (width - len(ids)) + ids for ids in ids_B])
@@ -105,7 +108,7 @@ def sample(model, tokenizer, prompts: list[str], *, max_new_tokens: int = 24) ->
     end = tokenizer.eos_token_id
     length_B = [row.index(end) + 1 if end in row else len(row) for row in tokens]
     completions = [row[:length] for row, length in zip(tokens, length_B, strict=True)]
-    texts = [tokenizer.decode(completion) for completion in completions]
+    texts = tokenizer.batch_decode(completions)
     rewards = torch.tensor([reward(prompt, text) for prompt, text in zip(prompts, texts, strict=True)])
     return Samples(prompts, completions, [row[:length] for row, length in zip(logps, length_B, strict=True)], rewards)
 
@@ -166,7 +169,7 @@ class Node:
         starts = [self.tokenizer.encode(prompt) for prompt in prompts]
         rows = [start + completion for start, completion in zip(starts, completions, strict=True)]
         width, longest = max(map(len, rows)), max(map(len, completions))
-        logits = self.model(input_ids=torch.tensor([row + [0] * (width - len(row)) for row in rows])).logits
+        logits = self.model(input_ids=torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])).logits
         token_BT, mask_BT = pad(completions, longest), length_mask(completions, longest)
         before_BT = torch.tensor([len(start) - 1 for start in starts])[:, None] + torch.arange(longest)
         before_BT = before_BT.clamp(max=width - 1)  # the logits of a token stand one place before it
@@ -208,11 +211,11 @@ class Node:
         return sample(self.model, self.tokenizer, prompts).reward_B.mean().item()
 
 
-def pad(rows: list[list], width: int) -> Tensor:
-    return torch.tensor([row + [0] * (width - len(row)) for row in rows])
+def pad(rows: Sequence[Sequence[float]], width: int) -> Tensor:
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 
 
-def length_mask(rows: list[list], width: int) -> Tensor:
+def length_mask(rows: Sequence[Sequence[float]], width: int) -> Tensor:
     return torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
 
 

@@ -19,18 +19,20 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpu_work import Setup, batch_of, clock, gradient, groups_of, load, prompt_of, release
+from transformers import PreTrainedModel
 
 from motet.bench.machine import describe_machine, now
 from motet.errors import MotetError
 from motet.learner import Learner, Method, OptimizerOptions
 from motet.learner.scoring import score_rows
 from motet.models import Policy
-from motet.models.memory import Workload, estimate_memory
+from motet.models.memory import Precision, Workload, estimate_memory
 from motet.records import Group
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -164,7 +166,7 @@ def check_steps(setup: Setup, found: Findings) -> None:
                 policy,
                 method=Method(),
                 optimizer=OptimizerOptions(learning_rate=1e-5, num_steps=4),
-                prompt_ids=lambda prompt_id, policy=policy: prompt_of(policy, prompt_id),
+                prompt_ids=partial(prompt_of, policy),
                 precision=precision,
             )
             seconds = {}
@@ -183,7 +185,7 @@ def check_steps(setup: Setup, found: Findings) -> None:
 
 
 def memory_of(
-    policy: Policy, groups: Sequence[Group], precision: str, setup: Setup, found: Findings, name: str
+    policy: Policy, groups: Sequence[Group], precision: Precision, setup: Setup, found: Findings, name: str
 ) -> dict[str, Any]:
     """Bytes estimated, and on a GPU the largest number that was taken."""
     longest = max(len(rollout.token_ids) for group in groups for rollout in group.rollouts)
@@ -215,7 +217,7 @@ def check_compile(setup: Setup, found: Findings) -> None:
     """torch.compile of a decoder's forward and backward: seconds with and without, and after how many calls it pays."""
     for name in setup.models[-1:]:
         policy = load(name, setup, torch.bfloat16 if setup.device.type == "cuda" else torch.float32)
-        decoder = policy.model.get_decoder()
+        decoder = cast("PreTrainedModel", policy.model).get_decoder()
         ids = torch.arange(8 * 256, device=setup.device).reshape(8, 256) % policy.vocab_size
 
         def once(call: Callable[..., Any], ids: torch.Tensor = ids) -> float:

@@ -86,7 +86,7 @@ def gradient(policy: Policy, batch: Batch, *, packed: bool) -> torch.Tensor:
     policy.takes_plans, before = packed, policy.takes_plans
     try:
         policy.model.zero_grad(set_to_none=True)
-        backward_rows(policy, batch, torch.arange(len(batch)), Method(rule="off"))
+        backward_rows(policy, batch, torch.arange(len(batch)), Method(rule="off"), denominator=len(batch))
         parts = [p.grad.float().flatten() for p in policy.trainable().values() if p.grad is not None]
         return torch.cat(parts).cpu()
     finally:

@@ -172,7 +172,6 @@ def build_model(recipe: Recipe) -> LlamaForCausalLM:
         pad_token_id=VOCABULARY.index("<pad>"),
         eos_token_id=VOCABULARY.index(";"),
         bos_token_id=None,
-        attn_implementation="sdpa",
     )
     return LlamaForCausalLM(config)
 

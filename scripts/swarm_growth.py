@@ -100,12 +100,14 @@ def payloads_of(name: str, round: int, random: np.random.Generator, args: argpar
 
 def build(
     names: Sequence[str], num_measured: int, net: MemoryNet, clock: Clock, limit: int | None
-) -> list[NetworkExchange]:
-    """Open exchanges, without threads; those behind the first `num_measured` are deaf."""
-    nodes = []
+) -> tuple[list[NetworkExchange], list[MemoryLink]]:
+    """Open exchanges, without threads, and their links; those behind the first `num_measured` are deaf."""
+    nodes: list[NetworkExchange] = []
+    links: list[MemoryLink] = []
     for number, name in enumerate(names):
         key = NodeKey.generate()
         is_deaf = number >= num_measured
+        links.append(Deaf(net, name) if is_deaf else net.link(name))
         nodes.append(
             NetworkExchange(
                 name,
@@ -114,7 +116,7 @@ def build(
                 roster=Roster(RUN_ID, authority=None, pins=dict.fromkeys(names)),
                 run_id=RUN_ID,
                 card={"task": "growth"},
-                link=Deaf(net, name) if is_deaf else net.link(name),
+                link=links[-1],
                 options=NetworkOptions(
                     num_rounds=1_000_000,
                     max_foreign_groups=limit,
@@ -125,7 +127,7 @@ def build(
             )
         )
         nodes[-1].open()
-    return nodes
+    return nodes, links
 
 
 def settle(nodes: Sequence[NetworkExchange], num_measured: int) -> float:
@@ -152,13 +154,13 @@ def measure(num_nodes: int, *, limit: int | None, args: argparse.Namespace) -> C
     now = Time()
     net = MemoryNet(clock=now.monotonic)
     measured = min(args.measured, num_nodes)
-    nodes = build(names, measured, net, Clock(now.monotonic, now.unix), limit)
+    nodes, links = build(names, measured, net, Clock(now.monotonic, now.unix), limit)
     gc.collect()
     before_bytes = resident_bytes()
     while any(len(node.peers()) < num_nodes - 1 for node in nodes[:measured]):
         now.now_s += 1.0
         settle(nodes, measured)
-    traffic = [node._link.traffic for node in nodes[:measured]]
+    traffic = [link.traffic for link in links[:measured]]
     for one in traffic:
         one.received_bytes.clear()
     num_groups, cpu_s = 0, 0.0
