@@ -9,7 +9,7 @@ from hosts import lan, why_no_hosts
 from node_process import Ground
 
 from motet.cli.main import main
-from motet.journal import RunDir
+from motet.journal import RunDir, read_jsonl
 from motet.journal.peers import read_statuses
 
 pytestmark = pytest.mark.network
@@ -59,16 +59,23 @@ def test_a_mistake_costs_one_line(tmp_path, monkeypatch, capsys, name, more, say
 @pytest.mark.slow
 def test_a_swarm_over_zenoh_to_its_end(tmp_path):
     ground = Ground(tmp_path, ("ann", "bob"), rounds=6)
-    code, printed, said = ground.run("swarm", "run.toml", "--json", "end.json")
+    by_gradient = "admission.max_influence=by_gradient"  # a learner that compares its peers round by round
+    code, printed, said = ground.run("swarm", "run.toml", "--json", "end.json", "--set", by_gradient)
     assert code == 0, said
     assert "Traceback" not in said
     summary = json.loads((tmp_path / "end.json").read_text(encoding="utf-8"))
     assert list(summary["nodes"]) == ["ann", "bob"]
-    statuses = read_statuses(RunDir(tmp_path / "runs" / ground.run_name))
+    run_dir = RunDir(tmp_path / "runs" / ground.run_name)
+    rows = read_jsonl(run_dir.metrics)
+    statuses = read_statuses(run_dir)
     for name, other in (("ann", "bob"), ("bob", "ann")):
         assert statuses[name].phase == "finished"
         (peer,) = statuses[name].peers
         assert (peer.name, peer.rejected, peer.accepted) == (other, {}, 6 * 2)
+        scales = [row["external/influence_scale"] for row in rows if row["node"] == name and "external/influence_scale" in row]
+        assert len(scales) == 6
+        assert scales[:2] == [0, 0], "too little is known of a peer to learn from it"
+        assert all(0 <= scale <= 1 for scale in scales)
     assert "report   motet report" in printed
 
 

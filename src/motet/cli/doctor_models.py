@@ -127,20 +127,13 @@ def memory_of(run: RunFile, node: NodeSettings) -> MemoryEstimate:
     Raises:
         MotetError: what there is to say of the model or the device.
     """
-    from motet.models import Workload
     from motet.models.loading import model_memory
     from motet.models.lora import LoraOptions
+    from motet.node.assembly import workload_of
 
-    num_nodes = len(run.node) if run.shares_groups else 1
-    workload = Workload(
-        precision=node.precision or run.learner.precision,
-        batch_tokens=run.learner.max_batch_tokens,
-        rows=max(1, run.rollout.prompts_per_round * run.rollout.group_size // num_nodes),
-        gradient_checkpointing=run.learner.gradient_checkpointing,
-    )
     return model_memory(
         node.model,
-        workload=workload,
+        workload=workload_of(run, node),
         device=node.device,
         revision=node.revision if _is_hub_name(node.model) else None,
         lora=None if node.lora is None else LoraOptions(**node.lora.model_dump()),

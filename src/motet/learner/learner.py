@@ -220,16 +220,20 @@ class Learner:
         parts = [own_B & ~odd_B, own_B & odd_B]
         peers = list(dict.fromkeys(p for p, own in zip(batch.peers, own_B.tolist(), strict=True) if not own))
         parts += [~own_B & torch.tensor([name == peer for name in batch.peers]) for peer in peers]
-        gradients: list[Gradient] = []
         found: list[dict[str, float]] = []
-        for part_B in parts:
+
+        def gradient_of(part_B: torch.Tensor) -> Gradient:
             found.append(
                 self._add_up(batch, rows_B & part_B, judged, self.method, denominator=max(1, int(own_B.sum())))
             )
-            gradients.append(self.optimizer.take_gradients())
-        first, second, *theirs = gradients
-        rates = self.optimizer.adaptive_rates()
-        total = trust.combine((first, second), dict(zip(peers, theirs, strict=True)), rates)
+            return self.optimizer.take_gradients()
+
+        first, second, *theirs = parts
+        total = trust.combine(
+            (gradient_of(first), gradient_of(second)),
+            ((peer, gradient_of(part_B)) for peer, part_B in zip(peers, theirs, strict=True)),
+            self.optimizer.adaptive_rates(),
+        )
         self.optimizer.put_gradients(total)
         teaches = bool((rows_B & own_B).any())
         scales = {peer: trust.share(peer) if teaches else 0.0 for peer in peers}

@@ -16,7 +16,7 @@ node's own completions do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -92,31 +92,28 @@ class GradientTrust:
             return 0.0
         return min(1.0, proven / own.mean) if own.mean > 0 else 1.0
 
-    def combine(self, halves: tuple[Gradient, Gradient], peers: Mapping[str, Gradient], rates: Gradient) -> Gradient:
+    def combine(
+        self, halves: tuple[Gradient, Gradient], peers: Iterable[tuple[str, Gradient]], rates: Gradient
+    ) -> Gradient:
         """The gradient to step with; notes how far all agree.
+
+        However many the peers are, one of their gradients is held at a time.
 
         Args:
             halves: u and v.
-            peers: e_p of each peer.
+            peers: each peer's name and e_p; drawn one after the other.
             rates: 1 / sqrt(mean square) of each entry.
         """
         first, second = halves
-        own = [u + v for u, v in zip(first, second, strict=True)]
-        size, limit = _inner(second, second, rates), math.sqrt(_inner(own, own, rates))
+        total = [u + v for u, v in zip(first, second, strict=True)]
+        limit = _LARGEST_PART * math.sqrt(_inner(total, total, rates))
         self._note(_OWN, first, second, rates)
-        total = [gradient.clone() for gradient in own]
-        for peer, theirs in peers.items():
+        for peer, theirs in peers:
             self._note(peer, theirs, second, rates)
-            length = _inner(theirs, theirs, rates)
             share = self.share(peer)
-            if share == 0 or limit == 0 or length == 0 or not math.isfinite(length):
-                continue
-            against = min(0.0, _inner(theirs, second, rates)) / size if size > 0 else 0.0
-            along = [share * (e - against * v) for e, v in zip(theirs, second, strict=True)]
-            length = math.sqrt(_inner(along, along, rates))
-            factor = min(1.0, _LARGEST_PART * limit / length) if length > 0 else 0.0
-            for sum_, part in zip(total, along, strict=True):
-                sum_.add_(part, alpha=factor)
+            if share > 0 and limit > 0:
+                _add(total, theirs, second, rates, share=share, limit=limit)
+            del theirs  # before the next one is computed
         return total
 
     def _note(self, name: str, gradient: Gradient, other: Gradient, rates: Gradient) -> None:
@@ -133,6 +130,20 @@ class GradientTrust:
     def restore(self, state: Mapping[str, Sequence[float]]) -> None:
         """Take over the data of a checkpoint. Raises TypeError or ValueError if they are not such."""
         self._agreement = {name: RunningMean(*map(float, numbers)) for name, numbers in state.items()}
+
+
+def _add(total: Gradient, theirs: Gradient, second: Gradient, rates: Gradient, *, share: float, limit: float) -> None:
+    """Add e'_p, at most `limit` long, unless it is not finite."""
+    length = _inner(theirs, theirs, rates)
+    if length == 0 or not math.isfinite(length):
+        return
+    size = _inner(second, second, rates)
+    against = min(0.0, _inner(theirs, second, rates)) / size if size > 0 else 0.0
+    along = [share * (e - against * v) for e, v in zip(theirs, second, strict=True)]
+    length = math.sqrt(_inner(along, along, rates))
+    factor = min(1.0, limit / length) if length > 0 else 0.0
+    for sum_, part in zip(total, along, strict=True):
+        sum_.add_(part, alpha=factor)
 
 
 def _inner(first: Gradient, second: Gradient, rates: Gradient) -> float:

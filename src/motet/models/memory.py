@@ -22,6 +22,7 @@ _FP32 = 4
 _MAX_LOGITS = 2**24  # of one chunk, as `motet.core.logprobs` has it
 _CHUNKS = 3  # logits, their probabilities, and the gradient
 _CPU_BATCH_TOKENS = 1024  # a processor's micro-batches stay below, unless one prompt needs more
+_COMPARED = 5  # fp32 gradients beside a peer's: two halves, their sum, AdamW's rates, and the part to add
 _ADAPTER_KEEPS = 2  # measured with LoRA on every linear layer, whose outputs are added up from two
 _GIB = 2**30
 
@@ -36,6 +37,7 @@ class Workload:
         rows: completions that are sampled side by side.
         row_tokens: longest prompt with its completion, in tokens.
         gradient_checkpointing: activations are computed twice instead of kept.
+        weighs_gradients: gradients are compared before the step (admission.max_influence = "by_gradient").
     """
 
     precision: Precision = "fp32"
@@ -43,6 +45,7 @@ class Workload:
     rows: int = 64
     row_tokens: int = 512
     gradient_checkpointing: bool = False
+    weighs_gradients: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ def estimate_memory(
         weights=size * num_parameters,
         masters=masters,
         moments=2 * _FP32 * num_trainable,
-        gradients=(_FP32 + (size if low else 0)) * num_trainable,
+        gradients=(_FP32 * (1 + _COMPARED * workload.weighs_gradients) + (size if low else 0)) * num_trainable,
         activations=kept,
         logits=_CHUNKS * _FP32 * rows * vocabulary,
         cache=2 * layers * keys * size * workload.rows * workload.row_tokens,

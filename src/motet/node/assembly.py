@@ -215,11 +215,11 @@ def policy_of(run: RunFile, settings: NodeSettings, *, trains: bool = True) -> P
         revision=settings.revision,
         attention=settings.attention,
         gradient_checkpointing=run.learner.gradient_checkpointing,
-        workload=_workload(run, settings) if trains else None,
+        workload=workload_of(run, settings) if trains else None,
     )
 
 
-def _workload(run: RunFile, settings: NodeSettings) -> Workload:
+def workload_of(run: RunFile, settings: NodeSettings) -> Workload:
     """What the memory of a node is used for, for the estimate before its model is loaded."""
     rollout, learner = run.rollout, run.learner
     num_nodes = len(run.node) if run.shares_groups else 1
@@ -228,6 +228,7 @@ def _workload(run: RunFile, settings: NodeSettings) -> Workload:
         batch_tokens=learner.max_batch_tokens,
         rows=max(1, rollout.prompts_per_round * rollout.group_size // num_nodes),
         gradient_checkpointing=learner.gradient_checkpointing,
+        weighs_gradients=run.shares_groups and run.resolved_max_influence == "by_gradient",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def vector(*numbers: float) -> list[torch.Tensor]:
 
 def after(trust, rounds, halves, peers):
     for _ in range(rounds):
-        total = trust.combine(halves, peers, ONES)
+        total = trust.combine(halves, peers.items(), ONES)
     return total[0].tolist()
 
 
@@ -71,7 +72,7 @@ class TestByHand:
         trust = GradientTrust()
         halves, peers = (vector(1.0, 1.0), vector(1.0, 1.0)), {"bob": vector(1.0, -1.0)}
         for _ in range(3):
-            trust.combine(halves, peers, vector(1.0, 0.01))
+            trust.combine(halves, peers.items(), vector(1.0, 0.01))
         assert trust.share("bob") == pytest.approx(0.99 / 1.01)
         blind = GradientTrust()
         after(blind, 3, halves, peers)
@@ -88,6 +89,23 @@ class TestByHand:
         trust = GradientTrust()
         after(trust, 3, self.HALVES, {"bob": vector(1.0, 0.0)})
         assert after(trust, 1, (vector(0.0, 0.0), vector(0.0, 0.0)), {"bob": vector(1.0, 0.0)}) == [0.0, 0.0]
+
+
+def test_one_peers_gradient_is_held_at_a_time():
+    alive = weakref.WeakSet()
+
+    def gradients():
+        for peer in ("bob", "cid", "dan"):
+            assert not alive, f"{list(alive)} beside that of {peer}"
+            gradient = vector(1.0, 0.5)
+            alive.add(gradient[0])
+            yield peer, gradient
+            del gradient
+
+    trust = GradientTrust()
+    for _ in range(4):
+        trust.combine(TestByHand.HALVES, gradients(), ONES)
+    assert trust.share("dan") > 0
 
 
 def test_the_running_mean_is_that_of_numpy():

@@ -36,6 +36,13 @@ def test_weights_and_optimiser_by_precision():
     assert fp32.total >= fp32.weights + fp32.moments + fp32.gradients
 
 
+def test_comparing_gradients_holds_five_more():
+    _, plain = estimate()
+    _, weighed = estimate(workload=Workload(batch_tokens=1024, weighs_gradients=True))
+    assert weighed.gradients == 6 * plain.gradients
+    assert weighed.total - plain.total == 5 * plain.gradients
+
+
 def test_less_is_needed_for_adapters_and_with_recomputation():
     full, adapter = estimate()[1], estimate(num_trainable=1_000_000)[1]
     less = estimate(workload=Workload(batch_tokens=1024, gradient_checkpointing=True))[1]
