@@ -72,7 +72,9 @@ def test_a_swarm_over_zenoh_to_its_end(tmp_path):
         assert statuses[name].phase == "finished"
         (peer,) = statuses[name].peers
         assert (peer.name, peer.rejected, peer.accepted) == (other, {}, 6 * 2)
-        scales = [row["external/influence_scale"] for row in rows if row["node"] == name and "external/influence_scale" in row]
+        scales = [
+            row["external/influence_scale"] for row in rows if row["node"] == name and "external/influence_scale" in row
+        ]
         assert len(scales) == 6
         assert scales[:2] == [0, 0], "too little is known of a peer to learn from it"
         assert all(0 <= scale <= 1 for scale in scales)

@@ -65,16 +65,23 @@ class StudyView:
         return lines
 
     def _count(self) -> str:
-        done = sum(job.finished for _, job in self._runs)
-        return f" done={self._num_finished + done}/{self._num_runs}"
+        left_s = self._left_s()
+        left = "" if left_s is None else f" left={left_s:.0f}s"
+        return f" done={self._num_done()}/{self._num_runs}{left}"
 
     def _headline(self) -> str:
-        done = sum(job.finished for _, job in self._runs)
-        passed = time.monotonic() - self._began
+        left_s = self._left_s()
+        left = "" if left_s is None else f", about {clock(left_s)} left"
+        return f"{self._num_done()} of {self._num_runs} runs   {clock(time.monotonic() - self._began)}{left}"
+
+    def _num_done(self) -> int:
+        return self._num_finished + sum(job.finished for _, job in self._runs)
+
+    def _left_s(self) -> float | None:
+        """Seconds, at the pace so far; None until a run has ended, and when none is to do."""
+        ended = sum(job.finished for _, job in self._runs)
         to_do = sum(not (job.finished or job.failed) for _, job in self._runs)
-        pace = (time.monotonic() - self._phase_began) / max(1, done)
-        left = f", about {clock(pace * to_do)} left" if done else ""
-        return f"{self._num_finished + done} of {self._num_runs} runs   {clock(passed)}{left}"
+        return (time.monotonic() - self._phase_began) / ended * to_do if ended and to_do else None
 
 
 def _rounds_done(run_dir: RunDir) -> int:
