@@ -1,4 +1,4 @@
-"""A node's link over zenoh. The only module, with `zenoh_relay`, that imports it, and only when a link is opened.
+"""A node's link over zenoh.
 
     motet/<run>/beat/<peer>           pushed, ahead of everything else
     motet/<run>/roll/<peer>/<round>   pushed, unless rounds are only fetched
@@ -10,8 +10,6 @@ who misses it. Nothing is sent, and no engine is called, on a thread of the engi
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import threading
 import time
@@ -21,25 +19,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from motet.errors import EnvironmentFault, SwarmUnreachable, UsageError
+from motet.errors import SwarmUnreachable, UsageError
 from motet.swarm.engines.acl import ANY_RUN, access_rules
 from motet.swarm.engines.addresses import Address, parse_addresses, without_own
 from motet.swarm.engines.links import Answer, Inbox, Neighbour
 from motet.swarm.engines.outbox import Outbox
 from motet.swarm.engines.unreachable import why_unreachable
 from motet.swarm.engines.zenoh_config import MAX_MESSAGE_BYTES, Mode, check_tls, session_config
+from motet.swarm.engines.zenoh_session import (
+    CLOSING_S,
+    cannot_listen,
+    close_session,
+    import_zenoh,
+    links_of,
+    open_session,
+    sees_relay,
+)
 
 if TYPE_CHECKING:
     import zenoh
 
 _LOOPBACK: Final = "127.0.0.1"
 _PART: Final = re.compile(r"[A-Za-z0-9._-]+")
-_OF_THE_SYSTEM: Final = re.compile(r"([A-Z][A-Za-z' ]+) \(os error [0-9]+\)")
 _POLL_S: Final = 0.02
 _GRACE_S: Final = 3.0
-_CLOSING_S: Final = 3.0
 _NUM_ANSWERING: Final = 4
-_NUM_RECEIVING: Final = 32
 _MAX_BEATS_WAITING, _MAX_ROUNDS_WAITING, _MAX_QUESTIONS_WAITING, _MAX_ANSWERS_WAITING = 4096, 128, 64, 64
 _MAX_BYTES_OUT: Final = 64_000_000
 _MAX_BYTES_FETCHED: Final = 64_000_000
@@ -195,7 +199,7 @@ class ZenohLink:
         outboxes = self._outboxes.values()
         if not (all(thread.is_alive() for thread in self._threads) and all(outbox.is_alive for outbox in outboxes)):
             return "a thread of the link has ended"
-        if self._mode == "peer" and _sees_relay(session):
+        if self._mode == "peer" and sees_relay(session):
             return "a relay is there now, and needs a connection of another kind"
         if not self._expected or links_of(session):
             self._cut_off_since = None
@@ -224,7 +228,7 @@ class ZenohLink:
             close_session(session)
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(_CLOSING_S)
+                thread.join(CLOSING_S)
 
     def _open_embedded(self) -> zenoh.Session:
         """Be the first on this machine, or join who was. Who was may be leaving at this moment: hence two tries."""
@@ -258,7 +262,7 @@ class ZenohLink:
         if self._connect and not self._becomes_linked(session):
             close_session(session)
             raise self._unreachable()
-        if not _sees_relay(session):
+        if not sees_relay(session):
             return session
         # Through a relay nodes reach each other only as its clients.
         close_session(session)
@@ -338,65 +342,6 @@ class ZenohLink:
                 if _is_topic(key[start:]):
                     for message in answer(key[start:]):
                         query.reply(key, message)
-
-
-def import_zenoh() -> Any:
-    """The package zenoh, with enough threads.
-
-    One that closes the connection of a peer which has vanished without a word is stuck for ten seconds. By default
-    there are two to receive with: two such connections, and nothing of anybody's arrives.
-
-    Raises:
-        EnvironmentFault: E-LINK-04, it is not installed, or not for this machine.
-    """
-    os.environ.setdefault("ZENOH_RUNTIME", f"(rx: (worker_threads: {_NUM_RECEIVING}))")  # read at the first session
-    try:
-        import zenoh
-    except ImportError as error:
-        raise EnvironmentFault(
-            f"swarm.transport = \"zenoh\" needs the package eclipse-zenoh ({error}): pip install 'motet[swarm]'",
-            code="E-LINK-04",
-        ) from None
-    return zenoh
-
-
-def open_session(config: dict[str, Any]) -> zenoh.Session:
-    """A session; raises zenoh's own error if it cannot be opened."""
-    engine = import_zenoh()
-    session: zenoh.Session = engine.open(engine.Config.from_json5(json.dumps(config)))
-    return session
-
-
-def close_session(session: zenoh.Session) -> None:
-    """Close a session. That takes zenoh long if somebody at its other end is frozen: it goes on in the background."""
-    engine = import_zenoh()
-
-    def close() -> None:
-        with suppress(engine.ZError):
-            session.close()  # type: ignore[no-untyped-call]  # zenoh leaves out what returns nothing
-
-    thread = threading.Thread(target=close, name="zenoh-close", daemon=True)
-    thread.start()
-    thread.join(_CLOSING_S)
-
-
-def links_of(session: zenoh.Session) -> list[zenoh.Link]:
-    """The connections of a session, one for each node or relay."""
-    return list({str(link.zid): link for link in session.info.links()}.values())
-
-
-def cannot_listen(listen: Sequence[Address], error: Exception) -> EnvironmentFault:
-    """What is said when not all of the addresses can be listened on."""
-    told = _OF_THE_SYSTEM.search(str(error))
-    why = told[1] if told else re.sub(r"\s+at /\S+", "", str(error))
-    return EnvironmentFault(
-        f"cannot listen on {', '.join(map(str, listen))}: {why}; choose another address or port, or end what has it",
-        code="E-LINK-05",
-    )
-
-
-def _sees_relay(session: zenoh.Session) -> bool:
-    return bool(session.info.routers_zid())
 
 
 def _is_topic(topic: str) -> bool:

@@ -17,7 +17,7 @@ from motet.errors import UsageError
 from motet.swarm.engines.acl import ANY_RUN, access_rules
 from motet.swarm.engines.addresses import Address, parse_addresses, without_own
 from motet.swarm.engines.zenoh_config import check_tls, session_config
-from motet.swarm.engines.zenoh_link import cannot_listen, close_session, import_zenoh, links_of, open_session
+from motet.swarm.engines.zenoh_session import cannot_listen, close_session, import_zenoh, links_of, open_session
 
 if TYPE_CHECKING:
     import zenoh
