@@ -20,7 +20,7 @@ test: $(READY)
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 slow: $(READY)
-	$(BIN)/pytest -n auto --dist loadfile -m "slow and not network and not real_model"
+	$(BIN)/pytest -n auto --dist loadfile --durations 20 -m "slow and not network and not real_model"
 
 # All of them, or those of one file: make faults FAULTS=tests/swarm/test_node_faults.py
 FAULTS ?= tests
