@@ -14,6 +14,7 @@ import pytest
 from hostile import ATTACKS
 from hostile_node import hostile_node
 from node_process import Ground, peer_of
+from patience import wait_until
 
 from motet.config import load_run_file
 from motet.swarm.identity.keyring import run_id_of
@@ -65,6 +66,14 @@ def check_well(trio):
         node.wait_live(*others)
         node.wait_accepted(*others)
         node.check_calm()
+
+
+def wait_told(trio, odd, words):
+    """Who differs leaves as soon as it knows: told is whoever got its card before."""
+    wait_until(
+        lambda: any(words in event["text"] for node in trio for event in node.events("other_run", odd)),
+        f"{odd}: {words}",
+    )
 
 
 def address(ground):
@@ -135,8 +144,8 @@ def test_nodes_that_cannot_belong_here_are_refused_by_reason_and_hurt_nobody(tri
         for node in (ann, bob):
             node.wait_event("clock", words="dan: its clock is")
             node.wait_event("refused", words="of another protocol version")
-            node.wait_event("other_run", "fay", words="rollout.group_size: here '4', there '5'; rollout.max_new_tokens")
-            node.wait_event("other_run", "gus", words="wire version: here '3', there '4'")
+        wait_told(trio, "fay", "rollout.group_size: here '4', there '5'; rollout.max_new_tokens: here '8', there '9'")
+        wait_told(trio, "gus", "wire version: here '3', there '4'")
         for odd, words in ((fay, "rollout.group_size: here '5', there '4'"), (gus, "wire version: here '4'")):
             assert odd.end() == 6
             assert words in odd.said()
